@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from zeus.client.api import EpochUsed, Heartbeat, Json, NotOpened, OfflineRun, Registered, TrialRef
+from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
 from zeus.client.folds import Folds
 from zeus.errors import AlreadyDone, InputError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Outcome, Phase, Profiled, Trial
@@ -28,13 +28,21 @@ class LocalJobs:
         store: The store, or what opens it when it is first needed. That is called again until it succeeds.
         address: Address of the store, without secrets.
         folds: The policies' states, to share them with others.
+        digests: What computes the digests of jobs that have changed.
     """
 
-    def __init__(self, store: Store | Callable[[], Store], address: str = "", folds: Folds | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | Callable[[], Store],
+        address: str = "",
+        folds: Folds | None = None,
+        digests: DigestWriter | None = None,
+    ) -> None:
         self._open = store if callable(store) else None
         self._store = None if callable(store) else store
         self._lock = threading.Lock()
         self._folds = folds or Folds()
+        self._digests = digests or DigestsAtOnce(self._refresh)
         self.address = address
 
     @property
@@ -83,6 +91,7 @@ class LocalJobs:
 
         self._folds.prepare(self.store, job_id)
         trial = self.store.ask(job_id, request, decide, lease=lease, key=key)
+        self.changed(job_id, trial.number)
         return trial, _registered(asked[-1] if asked else self.store.job(job_id))
 
     def trial(self, ref: TrialRef) -> Kept:
@@ -107,7 +116,9 @@ class LocalJobs:
         return Heartbeat(trial, policy.keep_going(state, trial, so_far.epochs, next_cost))
 
     def tell(self, ref: TrialRef, outcome: Outcome) -> Trial:
-        return self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+        trial = self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+        self.changed(ref.job_id, ref.number)
+        return trial
 
     def record_run(self, run: OfflineRun) -> Trial:
         """Register the job, open a trial and end it. Once per key."""
@@ -127,7 +138,9 @@ class LocalJobs:
 
         request = Request(gpus=run.gpus, target=spec.target)
         asked = store.ask(spec.id, request, decide, key=f"late:{run.key}")
-        return store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+        trial = store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+        self.changed(spec.id, trial.number)
+        return trial
 
     def profiled(self, used: EpochUsed) -> None:
         self.store.profiled(
@@ -141,6 +154,7 @@ class LocalJobs:
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
         self.store.excuse(job_id, numbers, life=life)
+        self.changed(job_id)
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:
         return self.store.get_profile(key)
@@ -151,14 +165,21 @@ class LocalJobs:
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         self.store.put_profile(key, profile)
 
+    def changed(self, job_id: str, trials: int = 0) -> None:
+        """Tell that the facts of a job have changed, so that its digest is computed again."""
+        self._digests.changed(job_id, trials)
+
+    def _refresh(self, job_id: str) -> None:
+        from zeus.client.report import Digests  # imported late: few processes need it
+
+        Digests(self.store, self._folds).refresh(job_id)
+
     # ------------------------------------------------------------------ for `zeus jobs`
 
     def briefs(self) -> list[Json]:
-        from zeus.client.report import brief_of, each_brief
+        from zeus.client.report import Digests
 
-        store, rates = self.store, prices()
-        make = partial(brief_of, store, prices=rates)
-        return [brief for _, brief in each_brief(store, dict(sorted(store.pulse().items())), make, rates)]
+        return Digests(self.store).briefs(prices())
 
     def full(self, job_id: str) -> Json:
         from zeus.client.report import full, report
@@ -174,7 +195,10 @@ class LocalJobs:
         return self.store.export(list(job_ids) or None)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
-        return self.store.import_lines(lines)
+        job_ids = self.store.import_lines(lines)
+        for job_id in job_ids:
+            self.changed(job_id)
+        return job_ids
 
     def forget(self, job_id: str) -> None:
         self.store.forget(job_id)
@@ -188,6 +212,7 @@ class LocalJobs:
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         self.store.pardon(job_id, batch_size)
+        self.changed(job_id)
 
     def close(self) -> None:
         with self._lock:

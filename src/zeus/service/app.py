@@ -14,8 +14,10 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 
 from zeus import __version__
+from zeus.client.digest_writer import DigestThread
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.report import Digests
 from zeus.job import Checked
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
@@ -57,10 +59,15 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     """Make the application."""
     settings = settings or Settings()
 
+    folds = Folds()
+    digests = DigestThread(Digests(store, folds).refresh)
+
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        digests.start()
         yield
+        digests.close()
 
     app = FastAPI(
         title="Zeus",
@@ -70,8 +77,9 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=life,
     )
-    app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store)
-    app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
+    app.state.store, app.state.tokens = store, store.tokens
+    app.state.jobs = LocalJobs(store, folds=folds, digests=digests)
+    app.state.overview = Overview(store)  # with folds of its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     error_answers.install(app)

@@ -104,6 +104,15 @@ class Log(NamedTuple):
     end: LogPoint
 
 
+class Past(NamedTuple):
+    """A job and its facts, as of one moment."""
+
+    job: Job
+    trials: list[Kept]
+    notes: list[Profiled | Pardoned]
+    profiles: dict[ProfileKey, PowerProfile]
+
+
 class Names(NamedTuple):
     """Some names of jobs, and how many there are in all."""
 
@@ -120,10 +129,20 @@ class Snapshot(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """A text about a job that took long to compute, and a stamp that says what it was computed from."""
+    """Texts about a job that took long to compute, and a stamp that says what they were computed from."""
 
     stamp: str
-    text: str
+    totals: str  # what it adds to the totals of all jobs
+    brief: str = ""  # the row of a list; empty: not read
+    hours: str = ""  # its energy by hour, for rates that differ by the hour; empty: not read
+
+
+class Glance(NamedTuple):
+    """What a list or a sum of many jobs needs of one."""
+
+    pulse: str
+    digest: Digest | None
+    running: list[Kept]  # its open trials
 
 
 Facts: TypeAlias = Callable[[LogPoint], Log]  # the events after this point, or all if it is of another history
@@ -223,6 +242,9 @@ class Store(Protocol):
     def log(self, job_id: str, since: LogPoint = START) -> Log:
         """The events after this point, or all events if the point is of another history."""
 
+    def past(self, job_id: str) -> Past:
+        """The latest revision of a job, and all of its facts, read at one moment."""
+
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         """One trial. `trial_id` is as in `renew`."""
 
@@ -276,11 +298,17 @@ class Store(Protocol):
         With `job_ids`: only for those of them that are registered.
         """
 
-    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
-        """What `keep_digests` stored last for these jobs, as far as it is still there."""
+    def glances(
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False
+    ) -> dict[str, Glance]:
+        """The pulse of these jobs, or of all jobs, what `keep_digests` stored last, and the trials that run.
+
+        All is read at one moment. Jobs that are not registered are left out. Without `briefs` or `hours`, these parts
+        of the digests are not read.
+        """
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
-        """Store a digest for each of these jobs, in place of the one before."""
+        """Store a digest for each of these jobs, in place of the one before. A new profile makes its stamp invalid."""
 
     def snapshot(self, job_id: str) -> Snapshot | None:
         """What `keep_snapshot` stored last for this job, if it is still there."""

@@ -19,6 +19,7 @@ from zeus.service.routes.dependencies import (
     Limit,
     Offset,
     Search,
+    jobs_of,
     overview_of,
     store_of,
     v1_router,
@@ -50,7 +51,7 @@ def pulse(
 @routes.get("/summary", dependencies=[READ])
 def summary(request: Request) -> Json:
     """What all jobs together have used and saved."""
-    return overview_of(request).addends().totals
+    return overview_of(request).summary()
 
 
 @routes.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
@@ -67,7 +68,7 @@ async def take_in(request: Request) -> JSONResponse:
         lines = [line for line in (await request.body()).decode().split("\n") if line]
     except UnicodeDecodeError as wrong:
         raise InputError(f"the body is not UTF-8 text: {wrong}. Send what `export` wrote.") from wrong
-    return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
+    return JSONResponse({"jobs": await run_in_threadpool(jobs_of(request).import_lines, lines)})
 
 
 @routes.get("/me")

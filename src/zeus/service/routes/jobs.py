@@ -26,6 +26,7 @@ from zeus.service.routes.dependencies import (
     Offset,
     Revise,
     Search,
+    answer,
     jobs_of,
     overview_of,
     registered_job,
@@ -53,22 +54,26 @@ def register(
     with contextlib.suppress(NotKnown):
         store.job(spec.id)
         response.status_code = 200
-    return registered_job(store.register(spec, policy_version=version, void=revise))
+    job = store.register(spec, policy_version=version, void=revise)
+    jobs_of(request).changed(job.id)
+    return registered_job(job)
 
 
-@routes.get("/jobs", dependencies=[READ])
-def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Search = "") -> Json:
+@routes.get("/jobs", dependencies=[READ], response_model=Json)
+def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Search = "") -> Response:
     """List jobs by id, one page at a time. With `q`: only jobs whose id contains it."""
     store = store_of(request)
     total, names = store.names(q, after=offset, most=limit)
-    found = store.pulse(names)
-    rows = overview_of(request).briefs({name: found[name] for name in names if name in found})
-    return {"total": total, "offset": offset, "jobs": rows}
+    return answer({"total": total, "offset": offset, "jobs": overview_of(request).briefs(names)})
 
 
-@routes.get("/jobs/{job_id}", dependencies=[READ])
-def show(request: Request, job_id: JobId) -> Json:
+@routes.get("/jobs/{job_id}", dependencies=[READ], response_model=Json)
+def show(request: Request, job_id: JobId) -> Response:
     """Everything about one job: trials, recurrences, beliefs, default and saving."""
+    return answer(_full(request, job_id))
+
+
+def _full(request: Request, job_id: str) -> Json:
     return sound(job_id, lambda: jobs_of(request).full(job_id))
 
 
@@ -89,7 +94,9 @@ def change(
         spec = replace(job.spec, **given)
         return spec, find_policy(spec.policy).version
 
-    return registered_job(store_of(request).revise(job_id, changed, void=revise))
+    job = store_of(request).revise(job_id, changed, void=revise)
+    jobs_of(request).changed(job_id)
+    return registered_job(job)
 
 
 @routes.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204, response_model=None)
@@ -112,18 +119,19 @@ def reset(request: Request, job_id: JobId, body: Annotated[Reset, schemas.body(R
 @routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
     """What the policy believes about each batch size, on the GPUs the job last ran on."""
-    told = show(request, job_id)
+    told = _full(request, job_id)
     return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
 
 
 @routes.post("/jobs/{job_id}/excuse", dependencies=[REPORT], openapi_extra=schemas.takes(Excuse))
 def excuse(request: Request, job_id: JobId, body: Annotated[Excuse, schemas.body(Excuse)], life: Life = "") -> Json:
     """The script itself crashed these trials. Those that finished no epoch no longer count against their batch size."""
-    return registered_job(store_of(request).excuse(job_id, body.trials, life=life))
+    jobs_of(request).excuse(job_id, body.trials, life=life)
+    return registered_job(store_of(request).job(job_id))
 
 
 @routes.post("/jobs/{job_id}/pardon", dependencies=[ADMIN], openapi_extra=schemas.takes(Pardon))
 def pardon(request: Request, job_id: JobId, body: Annotated[Pardon, schemas.body(Pardon)]) -> Json:
     """Offer a batch size again that has crashed."""
-    store_of(request).pardon(job_id, body.batch_size)
+    jobs_of(request).pardon(job_id, body.batch_size)
     return {"batch_size": body.batch_size}

@@ -1,14 +1,13 @@
 """`/api/v1/jobs/{job}/trials`: open a trial, report on it, and read it. The store and the policy decide everything.
 
-What every running trial calls (ask, heartbeat, tell) returns a response of its own: FastAPI would check a plain answer
-in another thread, which costs more than the route itself.
+What every running trial calls (ask, heartbeat, tell), and what is large, returns a response of its own (`answer`):
+FastAPI would check a plain answer in another thread, which costs more than the route itself.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import Query, Request, Response
 
 from zeus import settings
@@ -33,6 +32,7 @@ from zeus.service.routes.dependencies import (
     Number,
     Offset,
     TrialId,
+    answer,
     jobs_of,
     store_of,
     v1_router,
@@ -41,11 +41,6 @@ from zeus.store import Store
 from zeus.tariff.settings import prices
 
 routes = v1_router()
-
-
-def answer(data: Json, status: int = 200) -> Response:
-    """A JSON answer that needs no check."""
-    return Response(msgspec.json.encode(data), status, media_type="application/json")
 
 
 @routes.post(
@@ -64,7 +59,7 @@ def ask(request: Request, job_id: JobId, body: Annotated[AskBody, schemas.body(A
     return answer({**to_json(trial), **registered_json(now)}, 201)
 
 
-@routes.get("/jobs/{job_id}/trials", dependencies=[READ])
+@routes.get("/jobs/{job_id}/trials", dependencies=[READ], response_model=Json)
 def trials(
     request: Request,
     job_id: JobId,
@@ -73,9 +68,10 @@ def trials(
     ending: Ending | None = None,
     batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-) -> Json:
+) -> Response:
     """List trials by number, one page at a time."""
-    return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, ending, batch_size, recurrence))
+    store = store_of(request)
+    return answer(sound(job_id, lambda: _trials(store, job_id, offset, limit, ending, batch_size, recurrence)))
 
 
 def _trials(

@@ -6,7 +6,8 @@ changed any more.
 
 from __future__ import annotations
 
-# Columns named `job`, `trial`, `event`, `profile`, `so_far` and `digest` hold JSON, and times are ISO 8601 text.
+# Columns named `job`, `trial`, `event`, `profile`, `so_far`, `totals`, `brief` and `hours` hold JSON. Times are text in
+# ISO 8601.
 MIGRATIONS = {
     "0001": (
         "CREATE TABLE IF NOT EXISTS zeus_version (version_num TEXT NOT NULL PRIMARY KEY)",
@@ -44,7 +45,10 @@ MIGRATIONS = {
             PRIMARY KEY (job_id, number)
         )""",
         "CREATE INDEX zeus_trials_by_sequence ON zeus_trials (job_id, sequence)",  # new events
-        "CREATE INDEX zeus_trials_by_leased_until ON zeus_trials (job_id, leased_until)",  # lapsed leases
+        # Open trials, and lapsed leases.
+        """
+        CREATE INDEX zeus_trials_by_leased_until ON zeus_trials (job_id, leased_until) WHERE leased_until IS NOT NULL
+        """,
         "CREATE INDEX zeus_trials_by_recurrence ON zeus_trials (job_id, recurrence)",
         """
         CREATE TABLE zeus_events (
@@ -82,7 +86,9 @@ MIGRATIONS = {
         CREATE TABLE zeus_digests (
             job_id TEXT NOT NULL PRIMARY KEY,
             stamp TEXT NOT NULL,
-            digest TEXT NOT NULL
+            totals TEXT NOT NULL,
+            brief TEXT NOT NULL,
+            hours TEXT NOT NULL
         )""",
         # A cache, too: the state of its policy after the event of this sequence number and mark.
         """

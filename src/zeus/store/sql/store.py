@@ -18,7 +18,22 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.address import IN_MEMORY, address_of
-from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, Snapshot, utc
+from zeus.store.api import (
+    LEASE_SECONDS,
+    PAGE,
+    START,
+    Decide,
+    Digest,
+    Glance,
+    Job,
+    Log,
+    LogPoint,
+    Names,
+    Past,
+    Request,
+    Snapshot,
+    utc,
+)
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import cache_rows, profile_rows, rows
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
@@ -176,6 +191,12 @@ class SqlStore:
         with self._write() as db:
             return rows.expire(db, take_job(db, job_id), utc(db.now()))
 
+    def past(self, job_id: str) -> Past:
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            row = rows.find_job(db, job_id)
+            trials, notes = rows.trials_of(db, row), rows.notes_of(db, row.id)
+            return Past(rows.to_job(row), trials, notes, profile_rows.profiles_of(db, row.id))
+
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         with self._read() as db:
             return rows.find_trial(db, rows.find_job(db, job_id), number, trial_id)
@@ -240,6 +261,7 @@ class SqlStore:
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         with self._write() as db:
             profile_rows.put_profile(db, key, profile)
+            cache_rows.invalidate_digest(db, key.job)
 
     # ------------------------------------------------------------------ for a service
 
@@ -252,9 +274,15 @@ class SqlStore:
         with self._read() as db:
             return rows.pulse(db, names)
 
-    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
-        with self._read() as db:
-            return cache_rows.digests_of(db, list(job_ids))
+    def glances(
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False
+    ) -> dict[str, Glance]:
+        names = None if job_ids is None else list(job_ids)
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            digests = cache_rows.digests_of(db, names, briefs=briefs, hours=hours)
+            running = cache_rows.running_of(db, names)
+            found = rows.pulse(db, names)
+        return {name: Glance(pulse, digests.get(name), running.get(name, [])) for name, pulse in found.items()}
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
         with self._write() as db:
