@@ -22,6 +22,8 @@ from zeus.service.dashboard import page
 from zeus.service.metrics import ServiceMetrics
 from zeus.service.middleware import ServiceMiddleware, client_of
 from zeus.service.overview import Overview
+from zeus.service.person import Rejected
+from zeus.service.proxy_sign_in import ProxySignIn
 from zeus.service.request_limits import BodyLimit, Rate
 from zeus.service.routes import admin, jobs, profiles, trials, upstream
 from zeus.store import Store
@@ -51,6 +53,14 @@ class Settings:
     per_second: float = 500.0  # requests of one client; 0: no limit
     log_json: bool = False
     store_url: str | None = None  # address of the store, which says where trial logs are; None: ZEUS_STORE
+    proxy_user_header: str = ""  # in which a proxy names who signed in; empty: in none
+    trusted_proxies: tuple[str, ...] = ()  # from whose addresses that header counts
+    proxy_scope: str = "read"  # what people may do whom the proxy names
+
+    @property
+    def proxy_sign_in(self) -> ProxySignIn:
+        """How people sign in through a proxy."""
+        return ProxySignIn(self.proxy_user_header, tuple(self.trusted_proxies), Scope(self.proxy_scope))
 
 
 def create(store: Store, settings: Settings | None = None) -> FastAPI:
@@ -70,10 +80,11 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=life,
     )
-    app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store)
+    app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store, origin=lambda: None)
     app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
+    app.state.proxy_sign_in = settings.proxy_sign_in
     error_answers.install(app)
     for resource in (jobs, trials, profiles, admin):
         app.include_router(resource.routes, tags=["v1"], responses=schemas.problems())
@@ -135,8 +146,8 @@ def _login(app: FastAPI) -> None:
             )
         tokens = request.app.state.tokens
         person = auth.check(tokens, body.token)
-        if person is None:
-            return error_answers.answer("/login", 401, "this token is unknown or was revoked.")
+        if isinstance(person, Rejected):
+            return error_answers.answer("/login", 401, f"{person.why}.")
         response = JSONResponse({"name": person.name, "scope": person.scope.value})
         session, age = auth.begin_session(tokens, body.token), auth.SESSION_SECONDS
         response.set_cookie(auth.COOKIE, session, max_age=age, **_kept_safe(request))

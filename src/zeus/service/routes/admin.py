@@ -11,14 +11,17 @@ from starlette.responses import JSONResponse
 from zeus.errors import InputError
 from zeus.service import schemas
 from zeus.service.auth import who
+from zeus.service.person import Rejected
 from zeus.service.routes.dependencies import (
     ADMIN,
     NDJSON,
+    PAGE,
     READ,
     Json,
     Limit,
     Offset,
     Search,
+    audit_page,
     overview_of,
     store_of,
     v1_router,
@@ -72,6 +75,27 @@ async def take_in(request: Request) -> JSONResponse:
 
 @routes.get("/me")
 def me(request: Request) -> Json:
-    """The name and scope of this request's token."""
+    """Who sends this request, and what they may do. All is null if nobody is known by what it carries."""
     person = who(request)
-    return {"name": None if person is None else person.name, "scope": None if person is None else person.scope.value}
+    if isinstance(person, Rejected):
+        return dict.fromkeys(("name", "scope", "team", "owner_of_new_jobs", "by"))
+    return {
+        "name": person.name,
+        "scope": person.scope.value,
+        "team": person.team,
+        "owner_of_new_jobs": person.owner,
+        "by": person.by,
+    }
+
+
+@routes.get("/tokens", dependencies=[ADMIN])
+def tokens(request: Request) -> list[Json]:
+    """All tokens, without their secrets."""
+    names = ("id", "name", "team", "scope", "created_at", "expires_at", "used_at", "revoked_at")
+    return [{name: getattr(one, name) for name in names} for one in store_of(request).tokens.all()]
+
+
+@routes.get("/audit", dependencies=[ADMIN])
+def audit(request: Request, offset: Offset = 0, limit: Limit = PAGE) -> Json:
+    """Who changed or removed which job, newest first. Jobs that were removed are in it too."""
+    return audit_page(request, None, offset, limit)

@@ -15,7 +15,6 @@ from zeus.policy.registry import find_policy
 from zeus.service import schemas
 from zeus.service.overview import sound
 from zeus.service.routes.dependencies import (
-    ADMIN,
     PAGE,
     READ,
     REPORT,
@@ -26,13 +25,16 @@ from zeus.service.routes.dependencies import (
     Offset,
     Revise,
     Search,
+    audit_page,
     jobs_of,
     overview_of,
     registered_job,
     store_of,
     v1_router,
 )
+from zeus.store.actor import current
 from zeus.store.api import Job
+from zeus.store.rules import may_give
 
 routes = v1_router()
 
@@ -82,31 +84,50 @@ def registration(request: Request, job_id: JobId) -> Json:
 def change(
     request: Request, job_id: JobId, body: Annotated[Change, schemas.body(Change)], revise: Revise = False
 ) -> Json:
-    """Revise a job. A field that is left out or null keeps its value."""
+    """Revise a job. A field that is left out or null keeps its value.
+
+    With `paused`: pause it or resume it. With `owner`, for administrators: say whose it is.
+    """
     given = {name: value for name, value in structs.asdict(body).items() if value not in (None, UNSET)}
+    store, paused, owner = store_of(request), given.pop("paused", None), given.pop("owner", None)
+    job = store.job(job_id)
 
     def changed(job: Job) -> tuple[JobSpec, int]:
         spec = replace(job.spec, **given)
         return spec, find_policy(spec.policy).version
 
-    return registered_job(store_of(request).revise(job_id, changed, void=revise))
+    if owner is not None:
+        may_give(current(), job_id)  # before anything is changed
+    if given or (paused is None and owner is None):
+        job = store.revise(job_id, changed, void=revise)
+    if paused is not None:
+        job = store.pause(job_id, paused=paused)
+    if owner is not None:
+        job = store.own(job_id, owner)
+    return registered_job(job)
 
 
-@routes.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204, response_model=None)
+@routes.delete("/jobs/{job_id}", dependencies=[REPORT], status_code=204, response_model=None)
 def forget(request: Request, job_id: JobId) -> None:
-    """Remove a job with all its trials and power profiles."""
+    """Remove a job with all its trials and power profiles. For its owner and administrators."""
     store_of(request).forget(job_id)
 
 
-@routes.post("/jobs/{job_id}/reset", dependencies=[ADMIN], openapi_extra=schemas.takes(Reset))
+@routes.post("/jobs/{job_id}/reset", dependencies=[REPORT], openapi_extra=schemas.takes(Reset))
 def reset(request: Request, job_id: JobId, body: Annotated[Reset, schemas.body(Reset)]) -> Json:
     """Forget a job's trials and profiles. It stays registered, with the newest version of its policy.
 
-    With `pulse`: only if the job has not changed since that pulse was read.
+    For its owner and administrators. With `pulse`: only if the job has not changed since that pulse was read.
     """
     store = store_of(request)
     version = find_policy(store.job(job_id).spec.policy).version
     return registered_job(store.restart(job_id, policy_version=version, pulse=body.pulse))
+
+
+@routes.get("/jobs/{job_id}/audit", dependencies=[READ])
+def audit(request: Request, job_id: JobId, offset: Offset = 0, limit: Limit = PAGE) -> Json:
+    """Who changed the job, newest first: also in its lives before it was reset or removed."""
+    return audit_page(request, job_id, offset, limit)
 
 
 @routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
@@ -122,8 +143,8 @@ def excuse(request: Request, job_id: JobId, body: Annotated[Excuse, schemas.body
     return registered_job(store_of(request).excuse(job_id, body.trials, life=life))
 
 
-@routes.post("/jobs/{job_id}/pardon", dependencies=[ADMIN], openapi_extra=schemas.takes(Pardon))
+@routes.post("/jobs/{job_id}/pardon", dependencies=[REPORT], openapi_extra=schemas.takes(Pardon))
 def pardon(request: Request, job_id: JobId, body: Annotated[Pardon, schemas.body(Pardon)]) -> Json:
-    """Offer a batch size again that has crashed."""
+    """Offer a batch size again that has crashed. For the job's owner and administrators."""
     store_of(request).pardon(job_id, body.batch_size)
     return {"batch_size": body.batch_size}
