@@ -39,13 +39,13 @@ def told_log(store: Store, job_id: str, number: int, environ: Mapping[str, str] 
         return {"log": end_of(path), "at": utc(path.stat().st_mtime), **where}
     if (found := store.logs.find(job_id, number)) is not None:
         return {"log": found.text, "at": found.at, **where}
-    raise NotKnown(f"the store holds no log of trial {number}. {_where(kept)}")
+    raise NotKnown(f"the log of trial {number} is neither in the store nor on this machine. {_where(kept)}")
 
 
 def _where(kept: Kept) -> str:
     origin = kept.origin
     if origin is None or not origin.host:
-        return "Nor does this machine. Look on the machine where the trial ran."
+        return "Look on the machine where the trial ran."
     who, folder = f" as {origin.user}" if origin.user else "", f", started in {origin.folder}" if origin.folder else ""
     return f"It ran on {origin.host}{who}{folder}. Look there for its output."
 
