@@ -182,7 +182,7 @@ class LocalJobs:
     def full(self, job_id: str) -> Json:
         from zeus.client.report import full, report
 
-        return full(report(self.store, job_id, self._folds), prices())
+        return full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id))
 
     def told_log(self, job_id: str, number: int) -> Json:
         from zeus.client.trial_log import told_log

@@ -19,6 +19,7 @@ from zeus.client.local import LocalJobs
 from zeus.job import Checked
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
+from zeus.service.job_index import JobIndex
 from zeus.service.metrics import ServiceMetrics
 from zeus.service.middleware import ServiceMiddleware, client_of
 from zeus.service.overview import Overview
@@ -82,6 +83,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     )
     app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store, origin=lambda: None)
     app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
+    app.state.index = JobIndex(store, app.state.overview)
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     app.state.proxy_sign_in = settings.proxy_sign_in

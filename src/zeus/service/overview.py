@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Generic, TypeVar
@@ -133,6 +133,10 @@ class Overview:
                 while len(self._known) > KEPT:
                     del self._known[next(iter(self._known))]
         return [known[name] for name in pulse if name in known]
+
+    def each(self, pulse: Mapping[str, str]) -> Iterator[tuple[str, Json]]:
+        """The briefs of the jobs in `pulse`, one after another. None is kept in memory."""
+        return each_brief(self._store, pulse, self._brief, prices())
 
     def addends(self) -> Addends:
         """The addends of all jobs. If many are missing, some are computed now and the others by later calls."""

@@ -33,7 +33,9 @@ class Person:
 
     def actor(self, place: str) -> Actor:
         """This person at this address, as the store knows it."""
-        return Actor(self.name, place, self.owner, self.team, may_all=self.may(Scope.ADMIN))
+        return Actor(
+            self.name, place, self.owner, self.team, may_all=self.may(Scope.ADMIN), may_report=self.may(Scope.REPORT)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Actor:
     owner: str = ""  # of the jobs that this actor registers; empty: nobody
     team: str = ""
     may_all: bool = True  # change every job, and say whose it is
+    may_report: bool = True  # change any job at all
 
     def owns(self, owner: str) -> bool:
         """Whether a job of this owner is the actor's own, or that of the actor's team.

@@ -17,7 +17,7 @@ from zeus.tariff.rates import Prices
 from zeus_energy import DISTRIBUTION
 
 Json = dict[str, Any]
-SHAPE = 1  # raise it when a brief says something else about the same facts, so that no older digest is used
+SHAPE = 2  # raise it when a brief says something else about the same facts, so that no older digest is used
 AT_ONCE = 100  # digests read or written together
 
 

@@ -17,6 +17,7 @@ from msgspec import structs
 from zeus.client.folds import Folds
 from zeus.client.report.footprints import by_recurrence, footprint, of_saving, total
 from zeus.client.report.job_report import JobReport, report
+from zeus.client.report.standing import UNREADABLE, curve_json, origin_json, standing, watts_of
 from zeus.cost import GPU_ONLY, CostModel
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ending, JobSpec, Kept, Kind, Trial
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RUNNING = ("number", "recurrence", "attempt", "batch_size", "epochs", "metric", "joules", "asked_at")
+RUNNING_WHERE = ("user", "host", "gpu_model", "gpus")
 LATELY = 200  # trials that are read to learn the highest power of each set of GPUs
 
 
@@ -45,7 +47,7 @@ def brief(report: JobReport, prices: Prices | None = None) -> Json:
     default = None if last is None else ledger.defaults.get(last.gpu_model)
     prices = prices or Prices()
     worth = by_recurrence(report.trials, prices)
-    return {
+    told = {
         "job": report.job.id,
         "policy": report.job.spec.policy,
         "phase": report.phase,
@@ -69,6 +71,7 @@ def brief(report: JobReport, prices: Prices | None = None) -> Json:
         "changed_at": max((kept.changed_at for kept in report.trials), default=report.job.at),
         "remark": report.stuck,
     }
+    return {**told, **standing(report, told)}
 
 
 def brief_of(store: Store, job_id: str, folds: Folds | None = None, prices: Prices | None = None) -> Json:
@@ -96,12 +99,12 @@ def unreadable(job_id: str, wrong: Exception) -> Json:
     )
     told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
     why = f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"
-    return {**unknown, **told, "default_why_not": f"the job {why}", "remark": why}
+    return {**unknown, **UNREADABLE, **told, "default_why_not": f"the job {why}", "remark": why}
 
 
-def full(report: JobReport, prices: Prices | None = None) -> Json:
-    """Everything about one job."""
-    following, gpus = report.following, report.gpus
+def full(report: JobReport, prices: Prices | None = None, logs: Mapping[int, str] | None = None) -> Json:
+    """Everything about one job. `logs`: when the log of each trial was stored."""
+    following, gpus, logs = report.following, report.gpus, logs or {}
     prices = prices or Prices()
     worth = by_recurrence(report.trials, prices)
     return {
@@ -110,14 +113,14 @@ def full(report: JobReport, prices: Prices | None = None) -> Json:
         "policy_version": report.job.policy_version,
         "revision": report.job.revision,
         "registered_at": report.job.at,
-        "gpu_model": None if gpus is None else gpus.label,
+        "paused_by": report.job.paused_by,
         "max_watts": None if gpus is None else gpus.max_watts,
         "next": None if following is None else plain(following),
         "stuck": report.stuck,
         "sizes": [{**asdict(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
         "points": [asdict(one) for one in report.front],
         "history": [recurrence_json(report.ledger, one, worth) for one in report.ledger.recurrences],
-        "tries": [trial_json(report.job.spec, kept, prices) for kept in report.trials],
+        "tries": [trial_json(report.job.spec, kept, prices, logs) for kept in report.trials],
     }
 
 
@@ -176,8 +179,8 @@ def spec_json(spec: JobSpec) -> Json:
 # ---------------------------------------------------------------------- its trials and recurrences
 
 
-def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
-    """One trial as a row in a table. Its cost is at the job's present η."""
+def trial_json(spec: JobSpec, kept: Kept, prices: Prices, logs: Mapping[int, str] | None = None) -> Json:
+    """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number."""
     trial, told = kept.trial, kept.told
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
     return {
@@ -207,12 +210,16 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
+        **origin_json(kept),
+        "curve": curve_json(kept),
+        "log_at": (logs or {}).get(trial.number),
     }
 
 
 def _running(spec: JobSpec, kept: Kept) -> Json:
     row = trial_json(spec, kept, Prices())  # its price is not shown
-    return {name: row[name] for name in RUNNING}
+    live = {"watts": watts_of(kept), "max_epochs": spec.max_epochs}
+    return {**{name: row[name] for name in (*RUNNING, *RUNNING_WHERE)}, **live}
 
 
 def _hours(kept: Kept) -> list[Json]:

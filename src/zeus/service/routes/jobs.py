@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from msgspec import UNSET, structs
 
 from zeus.client.bodies import Change, Excuse, Pardon, Register, Reset
@@ -13,6 +13,7 @@ from zeus.errors import NotKnown
 from zeus.job import JobSpec, replace
 from zeus.policy.registry import find_policy
 from zeus.service import schemas
+from zeus.service.job_index import Wanted
 from zeus.service.overview import sound
 from zeus.service.routes.dependencies import (
     PAGE,
@@ -26,6 +27,7 @@ from zeus.service.routes.dependencies import (
     Revise,
     Search,
     audit_page,
+    index_of,
     jobs_of,
     overview_of,
     registered_job,
@@ -37,6 +39,9 @@ from zeus.store.api import Job
 from zeus.store.rules import may_give
 
 routes = v1_router()
+
+State = Literal["running", "failing", "losing", "ok", "new"]
+Sort = Literal["name", "owner", "gpu", "state", "last", "trials", "joules", "saving", "failures"]
 
 
 @routes.post(
@@ -59,19 +64,48 @@ def register(
 
 
 @routes.get("/jobs", dependencies=[READ])
-def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Search = "") -> Json:
-    """List jobs by id, one page at a time. With `q`: only jobs whose id contains it."""
-    store = store_of(request)
-    total, names = store.names(q, after=offset, most=limit)
+def jobs(
+    request: Request,
+    offset: Offset = 0,
+    limit: Limit = PAGE,
+    q: Search = "",
+    owner: Annotated[str | None, Query(max_length=401, description="Only its jobs; empty: those of nobody.")] = None,
+    gpu: Annotated[str | None, Query(max_length=400, description="Only jobs that ran last on these GPUs.")] = None,
+    state: Annotated[State | None, Query(description="Only jobs that stand like this.")] = None,
+    sort: Annotated[Sort, Query(description="What they are sorted by. Jobs that lack it come last.")] = "name",
+    desc: Annotated[bool, Query(description="From the largest to the smallest.")] = False,
+) -> Json:
+    """List jobs, one page at a time. With `q`: only jobs whose id contains it.
+
+    `owners` and `gpus` are all that jobs of this store have. `uncounted`: jobs that could not be read in time for this
+    answer. They are sorted last, and only `q` finds them; a later answer has them.
+    """
+    store, known = store_of(request), index_of(request).rows()
+    wanted = Wanted(q=q, owner=owner, gpu=gpu, state=state, sort=sort, desc=desc)
+    if wanted.is_plain:
+        total, names = store.names(q, after=offset, most=limit)
+    else:
+        every = wanted.of(known)
+        total, names = len(every), every[offset : offset + limit]
     found = store.pulse(names)
-    rows = overview_of(request).briefs({name: found[name] for name in names if name in found})
-    return {"total": total, "offset": offset, "jobs": rows}
+    return {
+        "total": total,
+        "offset": offset,
+        "jobs": overview_of(request).briefs({name: found[name] for name in names if name in found}),
+        "owners": sorted({row.owner for row in known if row.stamp}),
+        "gpus": sorted({row.gpu for row in known if row.gpu is not None}),
+        "uncounted": sum(not row.stamp for row in known),
+    }
 
 
 @routes.get("/jobs/{job_id}", dependencies=[READ])
 def show(request: Request, job_id: JobId) -> Json:
     """Everything about one job: trials, recurrences, beliefs, default and saving."""
-    return sound(job_id, lambda: jobs_of(request).full(job_id))
+    told = sound(job_id, lambda: jobs_of(request).full(job_id))
+    actor, owner = current(), told["owner"] or ""
+    may_report = actor.may_report
+    may = {"may_change": may_report and actor.may_change(owner), "may_remove": may_report and actor.owns(owner)}
+    return {**told, **may}
 
 
 @routes.get("/jobs/{job_id}/registration", dependencies=[READ])

@@ -76,9 +76,11 @@ def trials(
     ending: Ending | None = None,
     batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+    newest: Annotated[bool, Query(description="The newest first.")] = False,
 ) -> Json:
     """List trials by number, one page at a time."""
-    return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, ending, batch_size, recurrence))
+    only = (ending, batch_size, recurrence)
+    return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, *only, newest=newest))
 
 
 def _trials(
@@ -89,10 +91,16 @@ def _trials(
     ending: Ending | None,
     batch_size: int | None,
     recurrence: int | None,
+    *,
+    newest: bool,
 ) -> Json:
     job = store.job(job_id)
     if ending is None and batch_size is None and recurrence is None:
-        found, total = store.trials(job_id, after=offset, most=limit), store.count(job_id)
+        total = store.count(job_id)
+        after = max(0, total - offset - limit) if newest else offset
+        most = max(0, min(limit, total - offset)) if newest else limit
+        found = store.trials(job_id, after=after, most=most)
+        found = found[::-1] if newest else found
     else:
         found = [
             kept
@@ -101,9 +109,10 @@ def _trials(
             and batch_size in (None, kept.trial.batch_size)
             and recurrence in (None, kept.trial.ask.recurrence)
         ]
-        found, total = found[offset : offset + limit], len(found)
+        found, total = (found[::-1] if newest else found)[offset : offset + limit], len(found)
     rates = prices()
-    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates) for kept in found]}
+    logs = store.logs.times(job_id, [kept.trial.number for kept in found])
+    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates, logs) for kept in found]}
 
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
