@@ -34,6 +34,7 @@ COMMANDS = {
     "run": ("zeus.cli.run", "run", "Run a recurring job, and tune its batch size and power limit."),
     "serve": ("zeus.cli.serve", "serve", "Serve a store of jobs, with a web page, to a team."),
     "simulate": ("zeus.cli.simulate", "simulate", "Simulate batch size policies on traces or virtual GPUs."),
+    "store": ("zeus.cli.store", "store", "Show the state of a store, back it up and restore it."),
     "token": ("zeus.cli.token", "token", "Create, list and revoke tokens for the service."),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from zeus.service.request_limits import BodyLimit, Rate
 from zeus.service.routes import admin, jobs, profiles, trials, upstream
 from zeus.store import Store
 from zeus.store.tokens import Scope
+
+log = logging.getLogger(__name__)
 
 LOGIN_BYTES = 10_000  # nobody has shown a token yet, so the body must be small
 LOGINS_PER_SECOND, LOGINS_AT_ONCE = 0.2, 10
@@ -114,11 +117,14 @@ def _health(app: FastAPI) -> None:
         """Whether the process answers."""
         return {"ok": True}
 
-    @app.get("/readyz", tags=["health"], responses=schemas.problems(only=(503,)))
-    def readyz(request: Request) -> dict[str, bool]:
-        """Whether the store answers too. If not: 503."""
-        request.app.state.store.names(most=1)
-        return {"ok": True}
+    @app.get("/readyz", tags=["health"], response_model=dict[str, bool], responses=schemas.problems(only=(503,)))
+    def readyz(request: Request) -> Response:
+        """Whether the store can be used, too. If not: 503, and the message says why."""
+        trouble = request.app.state.store.trouble()
+        if trouble is None:
+            return JSONResponse({"ok": True})
+        log.warning("not ready: %s", trouble)
+        return error_answers.answer("/readyz", 503, f"{trouble}.", {"Retry-After": error_answers.RETRY_SECONDS})
 
     @app.get(
         "/metrics",

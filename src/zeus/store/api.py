@@ -36,7 +36,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
 from zeus.job import (
@@ -60,6 +61,7 @@ from zeus.store.tokens import Tokens
 if TYPE_CHECKING:
     from zeus.store.audit import Audit
     from zeus.store.logs import Logs
+    from zeus.store.sql.backup import Backup
 
 PAGE = 100  # names of jobs at once, if nobody says how many
 LEASE_SECONDS = 600.0  # renewed every two minutes, so four renewals may fail
@@ -343,6 +345,18 @@ class Store(Protocol):
 
         Raises AlreadyDone if one of the jobs is already in this store.
         """
+
+    def backup(self, path: Path) -> Backup:
+        """Write all of the store but its caches to a new file, as of one moment."""
+
+    def restore(self, path: Path) -> Backup:
+        """Fill this store, which must be empty, with a backup: all or nothing."""
+
+    def status(self) -> dict[str, Any]:
+        """What the store holds, and how large it is."""
+
+    def trouble(self) -> str | None:
+        """Why the store cannot be used now, in words that strangers may read; None if it can."""
 
     def close(self) -> None:
         """Close the connections."""

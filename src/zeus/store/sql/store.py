@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
@@ -23,8 +25,9 @@ from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log,
 from zeus.store.audit import Action, Audit, differences
 from zeus.store.json_lines import Dump, History
 from zeus.store.logs import Logs
-from zeus.store.sql import cache_rows, profile_rows, rows
+from zeus.store.sql import backup, cache_rows, health, profile_rows, rows
 from zeus.store.sql.audit_rows import SqlAudit, note
+from zeus.store.sql.backup import Backup
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.log_rows import SqlLogs
 from zeus.store.sql.rows import JobRow
@@ -358,6 +361,20 @@ class SqlStore:
         except Conflict as wrong:  # another process has just registered one of them
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
+
+    def backup(self, path: Path) -> Backup:
+        with self._read() as db:
+            at = utc(db.now())
+        return backup.write(self._database, path, at)
+
+    def restore(self, path: Path) -> Backup:
+        return backup.restore(self._database, path)
+
+    def status(self) -> dict[str, Any]:
+        return health.status(self._database)
+
+    def trouble(self) -> str | None:
+        return health.trouble(self._database)
 
     def close(self) -> None:
         self._database.close()
