@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from zeus import settings
 from zeus.store.actor import current
@@ -22,9 +21,9 @@ _PUT = (
 class SqlLogs:
     """`Logs` in the same database as the facts."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
-        self._database, self._clock = database, clock
-        self._swept: float | None = None
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._swept = -SWEEP_SECONDS  # when old logs were last removed
 
     def keep(self, job_id: str, number: int, text: str, *, trial_id: str = "") -> None:
         days, text = settings.logs_days(), last_lines(text, most_bytes())
@@ -34,9 +33,9 @@ class SqlLogs:
             rows.find_trial(db, row, number, trial_id)
             if days and text:
                 db.run(_PUT, job_id=job_id, number=number, at=utc(now), log=text)
-            if self._swept is None or self._clock() - self._swept > SWEEP_SECONDS:
+            if not 0 <= now - self._swept <= SWEEP_SECONDS:
                 db.run("DELETE FROM zeus_logs WHERE at < :before", before=utc(now - days * 86_400))
-                self._swept = self._clock()
+                self._swept = now
 
     def find(self, job_id: str, number: int) -> KeptLog | None:
         select = "SELECT at, log FROM zeus_logs WHERE job_id = :job_id AND number = :number"
