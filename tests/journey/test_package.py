@@ -114,6 +114,7 @@ COMMANDS = [
     "run",
     "serve",
     "simulate",
+    "store",
     "token",
 ]
 
