@@ -15,7 +15,7 @@ from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Outcome, Trial
 from zeus.job.checks import NAME_LENGTH, SHOWN
 from zeus.job.value import Above, Count, NotBelow, Number, Share, Whole
 from zeus.job.wire import KINDS, Json, need_version, read, to_json
-from zeus.store.logs import MOST_BYTES
+from zeus.store.trial_logs import MOST_BYTES
 
 SIZES = 1000  # the most batch sizes, power limits or trials
 

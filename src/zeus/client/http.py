@@ -14,7 +14,7 @@ from zeus.job import MAX_TRIES, Gpus, JobSpec, Kept, Outcome, Trial
 from zeus.job.wire import from_json, read, to_json
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS
-from zeus.store.logs import last_lines
+from zeus.store.trial_logs import last_lines
 from zeus.trial.knowledge import Knowledge
 
 T = TypeVar("T")

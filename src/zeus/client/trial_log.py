@@ -12,7 +12,7 @@ from zeus.job.wire import Json
 from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 from zeus.store.api import utc
-from zeus.store.logs import MOST_BYTES, last_lines
+from zeus.store.trial_logs import MOST_BYTES, last_lines
 
 END_BYTES = 100_000
 LOOKED_AT = 1 << 20  # bytes from the end, in which the traceback of a crash is looked for

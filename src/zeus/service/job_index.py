@@ -25,7 +25,7 @@ FRESH_SECONDS = 2.0  # for which the index is used without a look at the store
 READ_SECONDS = 0.1  # for which jobs are read at once
 
 
-class Row(NamedTuple):
+class ListedJob(NamedTuple):
     """What a list needs to know of a job. None: not known."""
 
     name: str
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     failures: int | None = None
 
     @classmethod
-    def of(cls, brief: Json, stamp: str) -> Row:
+    def of(cls, brief: Json, stamp: str) -> ListedJob:
         """The row of a brief."""
         saving = brief["saving"]
         return cls(
@@ -73,10 +73,10 @@ class Wanted:
         """Whether names alone decide."""
         return self.owner is None and self.gpu is None and self.state is None and self.sort == "name" and not self.desc
 
-    def of(self, rows: Iterable[Row]) -> list[str]:
+    def of(self, rows: Iterable[ListedJob]) -> list[str]:
         """The names to show, in order. Jobs of which the value is not known come last.
 
-        >>> rows = [Row("a", joules=1.0), Row("b"), Row("c", joules=2.0)]
+        >>> rows = [ListedJob("a", joules=1.0), ListedJob("b"), ListedJob("c", joules=2.0)]
         >>> Wanted(sort="joules").of(rows), Wanted(sort="joules", desc=True).of(rows)
         (['a', 'c', 'b'], ['c', 'a', 'b'])
         """
@@ -86,7 +86,7 @@ class Wanted:
         known.sort(key=lambda row: getattr(row, self.sort), reverse=self.desc)
         return [row.name for row in (*known, *unknown)]
 
-    def _matches(self, row: Row) -> bool:
+    def _matches(self, row: ListedJob) -> bool:
         return (
             self.q.lower() in row.name.lower()
             and self.owner in (None, row.owner)
@@ -100,12 +100,12 @@ class JobIndex:
 
     def __init__(self, store: Store, overview: Overview, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._overview, self._clock = store, overview, clock
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, ListedJob] = {}
         self._until = -float("inf")  # until when the rows are used as they are
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None  # reads what a request has left
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ListedJob]:
         """The rows of all jobs, as far as they could be read until now."""
         with self._lock:
             if self._clock() >= self._until and self._thread is None and not self._refresh():
@@ -130,12 +130,12 @@ class JobIndex:
     def _refresh(self) -> bool:
         """Read what has changed, for a moment. Returns whether that was all."""
         begun, pulse = self._clock(), self._store.pulse()
-        rows = {name: self._rows.get(name) or Row(name) for name in pulse}
+        rows = {name: self._rows.get(name) or ListedJob(name) for name in pulse}
         changed = [name for name, row in rows.items() if row.stamp != pulse[name]]
         changed.sort(key=lambda name: rows[name].stamp != "")  # first those that were never read
         done = True
         for name, brief in self._overview.each({name: pulse[name] for name in changed}):
-            rows[name] = Row.of(brief, pulse[name])
+            rows[name] = ListedJob.of(brief, pulse[name])
             if self._clock() - begun > READ_SECONDS:
                 done = name == changed[-1]
                 break

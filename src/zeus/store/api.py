@@ -60,8 +60,8 @@ from zeus.store.tokens import Tokens
 
 if TYPE_CHECKING:
     from zeus.store.audit import Audit
-    from zeus.store.logs import Logs
     from zeus.store.sql.backup import Backup
+    from zeus.store.trial_logs import Logs
 
 PAGE = 100  # names of jobs at once, if nobody says how many
 LEASE_SECONDS = 600.0  # renewed every two minutes, so four renewals may fail

@@ -16,7 +16,7 @@ from zeus.errors import Forbidden, NotKnown
 from zeus.job import Origin
 from zeus.store import MemoryStore
 from zeus.store.actor import Actor, acting
-from zeus.store.logs import MOST_BYTES, last_lines
+from zeus.store.trial_logs import MOST_BYTES, last_lines
 
 CRASH = f'{TRACEBACK}\n  File "train.py", line 7, in <module>\nValueError: no data\n'
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from zeus import settings
 from zeus.store.actor import current
 from zeus.store.api import utc
-from zeus.store.logs import KeptLog, last_lines, most_bytes
 from zeus.store.sql import rows
 from zeus.store.sql.database import Database, TransactionMode
+from zeus.store.trial_logs import KeptLog, last_lines, most_bytes
 
 SWEEP_SECONDS = 3600.0  # between two removals of old logs by one process
 _PUT = (

@@ -24,7 +24,6 @@ from zeus.store.address import IN_MEMORY, address_of
 from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, Snapshot, utc
 from zeus.store.audit import Action, Audit, differences
 from zeus.store.json_lines import Dump, History
-from zeus.store.logs import Logs
 from zeus.store.sql import backup, cache_rows, health, profile_rows, rows
 from zeus.store.sql.audit_rows import SqlAudit, note
 from zeus.store.sql.backup import Backup
@@ -33,6 +32,7 @@ from zeus.store.sql.log_rows import SqlLogs
 from zeus.store.sql.rows import JobRow
 from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
+from zeus.store.trial_logs import Logs
 
 REGISTER_TRIES = 20  # attempts, if others create and remove the same job at the same time
 
