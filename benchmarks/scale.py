@@ -44,7 +44,7 @@ from support.postgres import PostgresServer
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
-from zeus.client.report import brief_of, full, report
+from zeus.client.report import digest_of, full, report
 from zeus.errors import NotKnown
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
@@ -410,7 +410,7 @@ def measure(url: str, templates: str, jobs: int, folder: Path, options: argparse
     sample = random.Random(1).sample(names, min(jobs, 20))
     found["trials"] = store.count(names[0])
     found["pulse_ms"] = ms(store.pulse)
-    found["brief_cpu_ms"] = statistics.median(cpu_ms(brief_of, store, name) for name in sample)
+    found["brief_cpu_ms"] = statistics.median(cpu_ms(digest_of, store, name) for name in sample)
     found["unknown_ms"] = ms(unknown, store)
     store.close()
     print(f"  {found}", flush=True)
@@ -451,7 +451,7 @@ def measure_lengths(url: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
             tells.append(cpu_ms(job.tell, trial.number, outcome(rng, trial.batch_size)))
         row["ask"], row["tell"] = statistics.median(asks), statistics.median(tells)
         row["knowledge"] = cpu_ms(LocalJobs(store).knowledge, name, trial)
-        row["brief"] = cpu_ms(brief_of, store, name)
+        row["brief"] = cpu_ms(digest_of, store, name)
         row["page_mb"] = round(len(json.dumps(full(report(store, name, folds)))) / 1e6, 2)
         rows.append(row)
         print(f"  {row}", flush=True)

@@ -16,6 +16,7 @@ from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 # name -> (module, object, help); the help is here so that `zeus --help` imports no command
 COMMANDS = {
     "demo": ("zeus.cli.demo", "demo", "Watch a training job get cheaper, on a virtual GPU."),
+    "digest": ("zeus.cli.digest", "digest", "Report what all jobs used and saved in a week, for cron and mail."),
     "doctor": ("zeus.cli.doctor", "doctor", "Check this node, and say which command mends what is broken."),
     "env": ("zeus.cli.env", "env", "Show GPUs, what Zeus can do with them, and how to fix problems."),
     "export": ("zeus.cli.export", "export", "Write a web page about your jobs to one HTML file."),

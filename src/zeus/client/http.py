@@ -165,6 +165,9 @@ class HttpJobs:
     def pardon(self, job_id: str, batch_size: int) -> None:
         self._call("POST", of_job(job_id, "/pardon"), _nothing, body={"batch_size": batch_size})
 
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        return self._call("GET", "/fleet", dict, query={"weeks": weeks, **({"last": last} if last else {})})
+
     def pause(self, job_id: str, *, paused: bool = True) -> None:
         self._call("PATCH", of_job(job_id), _nothing, body={"paused": paused})
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from zeus.client.api import EpochUsed, Heartbeat, Json, NotOpened, OfflineRun, Registered, TrialLog, TrialRef
+from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
 from zeus.client.folds import Folds
 from zeus.client.origin import here
 from zeus.errors import AlreadyDone, InputError
@@ -29,6 +30,7 @@ class LocalJobs:
         store: The store, or what opens it when it is first needed. That is called again until it succeeds.
         address: Address of the store, without secrets.
         folds: The policies' states, to share them with others.
+        digests: What computes the digests of jobs that have changed.
         origin: Who opens a trial here, and where.
     """
 
@@ -37,12 +39,14 @@ class LocalJobs:
         store: Store | Callable[[], Store],
         address: str = "",
         folds: Folds | None = None,
+        digests: DigestWriter | None = None,
         origin: Callable[[], Origin | None] = here,
     ) -> None:
         self._open = store if callable(store) else None
         self._store = None if callable(store) else store
         self._lock = threading.Lock()
         self._folds = folds or Folds()
+        self._digests = digests or DigestsAtOnce(self._refresh)
         self._origin = origin
         self.address = address
 
@@ -97,6 +101,7 @@ class LocalJobs:
 
         self._folds.prepare(self.store, job_id)
         trial = self.store.ask(job_id, request, decide, lease=lease, key=key)
+        self.changed(job_id, trial.number)
         return trial, _registered(asked[-1] if asked else self.store.job(job_id))
 
     def trial(self, ref: TrialRef) -> Kept:
@@ -123,7 +128,9 @@ class LocalJobs:
         return Heartbeat(trial, policy.keep_going(state, trial, so_far.epochs, next_cost))
 
     def tell(self, ref: TrialRef, outcome: Outcome) -> Trial:
-        return self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+        trial = self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+        self.changed(ref.job_id, ref.number)
+        return trial
 
     def record_run(self, run: OfflineRun) -> Trial:
         """Register the job, open a trial and end it. Once per key."""
@@ -143,7 +150,9 @@ class LocalJobs:
 
         request = Request(gpus=run.gpus, target=spec.target, origin=run.origin or self._origin())
         asked = store.ask(spec.id, request, decide, key=f"late:{run.key}")
-        return store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+        trial = store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+        self.changed(spec.id, trial.number)
+        return trial
 
     def profiled(self, used: EpochUsed) -> None:
         self.store.profiled(
@@ -160,6 +169,7 @@ class LocalJobs:
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
         self.store.excuse(job_id, numbers, life=life)
+        self.changed(job_id)
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:
         return self.store.get_profile(key)
@@ -170,14 +180,21 @@ class LocalJobs:
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         self.store.put_profile(key, profile)
 
+    def changed(self, job_id: str, trials: int = 0) -> None:
+        """Tell that the facts of a job have changed, so that its digest is computed again."""
+        self._digests.changed(job_id, trials)
+
+    def _refresh(self, job_id: str) -> None:
+        from zeus.client.report import Digests  # imported late: few processes need it
+
+        Digests(self.store, self._folds).refresh(job_id)
+
     # ------------------------------------------------------------------ for `zeus jobs`
 
     def briefs(self) -> list[Json]:
-        from zeus.client.report import brief_of, each_brief
+        from zeus.client.report import Digests
 
-        store, rates = self.store, prices()
-        make = partial(brief_of, store, prices=rates)
-        return [brief for _, brief in each_brief(store, dict(sorted(store.pulse().items())), make, rates)]
+        return Digests(self.store).briefs(prices())
 
     def full(self, job_id: str) -> Json:
         from zeus.client.report import full, report
@@ -193,7 +210,10 @@ class LocalJobs:
         return self.store.export(list(job_ids) or None)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
-        return self.store.import_lines(lines)
+        job_ids = self.store.import_lines(lines)
+        for job_id in job_ids:
+            self.changed(job_id)
+        return job_ids
 
     def forget(self, job_id: str) -> None:
         self.store.forget(job_id)
@@ -207,9 +227,17 @@ class LocalJobs:
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         self.store.pardon(job_id, batch_size)
+        self.changed(job_id)
+
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        from zeus.client.report import Digests
+        from zeus.client.report.fleet import fleet_of
+
+        return fleet_of(Digests(self.store, self._folds).weeks(math.inf), weeks, last, prices())
 
     def pause(self, job_id: str, *, paused: bool = True) -> None:
         self.store.pause(job_id, paused=paused)
+        self.changed(job_id)
 
     def audit(self, job_id: str, *, after: int = 0, most: int = 100) -> Json:
         found = self.store.audit.read(job_id, after=after, most=most)

@@ -15,12 +15,13 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 
 from zeus import __version__
+from zeus.client.digest_writer import DigestThread
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.report import Digests
 from zeus.job import Checked
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
-from zeus.service.job_index import JobIndex
 from zeus.service.metrics import ServiceMetrics
 from zeus.service.middleware import ServiceMiddleware, client_of
 from zeus.service.overview import Overview
@@ -71,10 +72,15 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     """Make the application."""
     settings = settings or Settings()
 
+    folds = Folds()
+    digests = DigestThread(Digests(store, folds).refresh)
+
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        digests.start()
         yield
+        digests.close()
 
     app = FastAPI(
         title="Zeus",
@@ -84,9 +90,9 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=life,
     )
-    app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store, origin=lambda: None)
-    app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
-    app.state.index = JobIndex(store, app.state.overview)
+    app.state.store, app.state.tokens = store, store.tokens
+    app.state.jobs = LocalJobs(store, folds=folds, digests=digests, origin=lambda: None)
+    app.state.overview = Overview(store)  # with folds of its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     app.state.proxy_sign_in = settings.proxy_sign_in

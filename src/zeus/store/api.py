@@ -135,10 +135,21 @@ class Snapshot(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """A text about a job that took long to compute, and a stamp that says what it was computed from."""
+    """Texts about a job that took long to compute, and a stamp that says what they were computed from."""
 
     stamp: str
-    text: str
+    totals: str  # what it adds to the totals of all jobs
+    brief: str = ""  # the row of a list; empty: not read
+    hours: str = ""  # its energy by hour, for rates that differ by the hour; empty: not read
+    weeks: str = ""  # what it used and saved by week; empty: not read
+
+
+class Glance(NamedTuple):
+    """What a list or a sum of many jobs needs of one."""
+
+    pulse: str
+    digest: Digest | None
+    running: list[Kept]  # its open trials
 
 
 Facts: TypeAlias = Callable[[LogPoint], Log]  # the events after this point, or all if it is of another history
@@ -297,11 +308,17 @@ class Store(Protocol):
         With `job_ids`: only for those of them that are registered.
         """
 
-    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
-        """What `keep_digests` stored last for these jobs, as far as it is still there."""
+    def glances(
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False, weeks: bool = False
+    ) -> dict[str, Glance]:
+        """The pulse of these jobs, or of all jobs, what `keep_digests` stored last, and the trials that run.
+
+        All is read at one moment. Jobs that are not registered are left out. Without `briefs`, `hours` or `weeks`,
+        these parts of the digests are not read.
+        """
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
-        """Store a digest for each of these jobs, in place of the one before."""
+        """Store a digest for each of these jobs, in place of the one before. A new profile makes its stamp invalid."""
 
     def snapshot(self, job_id: str) -> Snapshot | None:
         """What `keep_snapshot` stored last for this job, if it is still there."""

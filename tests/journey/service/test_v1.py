@@ -371,7 +371,7 @@ def test_totals_of_many_jobs_are_added_up_over_several_requests(store: MemorySto
         client.post(f"/api/v1/jobs/{name}/trials/{number}/tell", json=END)
     ticks = count(step=5)  # each look at this clock takes longer than a request may
     slow = Overview(store, Folds(), lambda: float(next(ticks)))
-    first, second = slow.addends().totals, slow.addends().totals
+    first, second = slow.summary(), slow.summary()
     assert (first["jobs"], first["uncounted"], first["trials"]) == (2, 1, 1)
     assert (second["jobs"], second["uncounted"], second["trials"]) == (2, 0, 2)
     assert client.get("/api/v1/summary").json() == second

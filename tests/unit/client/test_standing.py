@@ -75,11 +75,11 @@ def test_a_running_trial_says_who_runs_it_where_and_at_which_power(jobs: LocalJo
 
 
 def test_running_goes_before_failing_before_losing() -> None:
-    losing = {"difference_seen": True, "joules": -5.0}
-    worst = {"running": [{}], "failing": True, "saving": losing, "trials": 3}
+    losing = {"joules": -5.0, "joules_error": 1.0, "compared_joules": 100.0}
+    worst = {"phase": "sampling", "running": [{}], "failing": True, "saving": losing, "trials": 3}
     steps = [worst, {**worst, "running": []}, {**worst, "running": [], "failing": False}]
     assert [state_of(one) for one in steps] == ["running", "failing", "losing"]
-    unsure = {**steps[2], "saving": {**losing, "difference_seen": False}}
+    unsure = {**steps[2], "saving": {**losing, "joules_error": 5.0}}
     assert state_of(unsure) == "ok"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from zeus.client.folds import Folds, as_of_now, paused_decision
 from zeus.cost import CostModel
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Gpus, Kept, Pardoned, Profiled, replace
+from zeus.job import Ask, Decision, Ending, Gpus, Kept, Pardoned, Profiled, replace
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.pareto import ParetoPoint
 from zeus.policy.api import decided
@@ -43,6 +43,14 @@ class JobReport:
         if self.following is not None:
             return self.following.phase.value
         return "new" if self.stuck is None else "stuck"
+
+    @cached_property
+    def settled(self) -> JobLedger:
+        """The ledger without what running trials have reported so far."""
+        if not any(kept.so_far is not None and kept.trial.ending is Ending.OPEN for kept in self.trials):
+            return self.ledger
+        ended = [replace(one, so_far=None) if one.trial.ending is Ending.OPEN else one for one in self.trials]
+        return open_ledger(self.job.spec, ended, self._profiles)
 
     @cached_property
     def sizes(self) -> tuple[SizeView, ...]:

@@ -1,4 +1,4 @@
-"""How a job stands, in plain words: what its phase means, whether it runs, fails or loses, and what runs now."""
+"""How a job stands, in plain words: what its phase means, and whether it runs, fails or loses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from zeus.client.report.job_report import JobReport
-from zeus.job import Ending, EpochPoint, Kept
+from zeus.job import Ending
 from zeus.ledger.ledger import RecurrenceEnd
+from zeus.ledger.saving_text import is_seen
 
 Json = dict[str, Any]
 
@@ -37,6 +38,17 @@ UNREADABLE: Json = {
 }
 
 
+def why_failing(brief: Mapping[str, Any]) -> str:
+    """Why a job counts as failing, as a sentence.
+
+    >>> why_failing({"failures": 3, "last_end": "crashed"}), why_failing({"failures": 0, "last_end": "not_converged"})
+    ('3 of its last 10 trials crashed or were lost', 'its last recurrence did not reach the target')
+    """
+    if brief["failures"] and brief["last_end"] in FAILED:
+        return f"{brief['failures']} of its last {LATELY} trials crashed or were lost"
+    return "its last recurrence did not reach the target"
+
+
 def shown_phase(brief: Mapping[str, Any]) -> str:
     """The phase of a job as people see it. One whose every trial crashed has learnt nothing yet, whatever runs next.
 
@@ -53,21 +65,31 @@ def shown_phase(brief: Mapping[str, Any]) -> str:
 def state_of(brief: Mapping[str, Any]) -> str:
     """Whether a job is running, failing, losing, new or ok: the first of these that holds.
 
-    >>> state_of({"running": [], "failing": False, "saving": None, "trials": 0})
+    >>> state_of({"phase": "new", "running": [], "failing": False, "saving": None, "trials": 0})
     'new'
     """
     saving = brief["saving"]
-    if brief["running"]:
-        return "running"
-    if brief["failing"]:
+    if brief["phase"] == "unreadable":
         return "failing"
-    if saving is not None and saving["difference_seen"] and saving["joules"] < 0:
-        return "losing"
-    return "ok" if brief["trials"] else "new"
+    loses = saving is not None and is_loss(saving["joules"], saving["joules_error"], saving["compared_joules"])
+    return state(running=bool(brief["running"]), failing=brief["failing"], losing=loses, trials=brief["trials"])
+
+
+def state(*, running: bool, failing: bool, losing: bool, trials: int) -> str:
+    """The same, from what decides it."""
+    return "running" if running else "failing" if failing else "losing" if losing else "ok" if trials else "new"
+
+
+def is_loss(joules: float, error: float, compared: float) -> bool:
+    """Whether a saving of so many joules is surely a loss."""
+    return joules < 0 and is_seen(joules, error, of=compared)
 
 
 def standing(report: JobReport, brief: Json) -> Json:
-    """The fields of a brief that say how a job stands. `brief` holds its other fields."""
+    """The fields of a brief that say how a job stands. `brief` holds its other fields.
+
+    `state` depends on what runs when the brief is read, and is filled in then (`state_of`).
+    """
     job, trials, recurrences = report.job, report.trials, report.ledger.recurrences
     ends = [kept.trial.ending for kept in trials if kept.trial.ending is not Ending.OPEN]
     is_failed = bool(recurrences) and recurrences[-1].end is RecurrenceEnd.FAILED
@@ -82,29 +104,4 @@ def standing(report: JobReport, brief: Json) -> Json:
         "failing": is_failed or in_a_row,
     }
     phase = shown_phase({**brief, **told})
-    return {**told, "phase_text": PHASES.get(phase, phase), "state": state_of({**brief, **told})}
-
-
-def watts_of(kept: Kept) -> float | None:
-    """The mean power of a running trial in its last epoch, or of all of it; None if it is not known."""
-    told = kept.told
-    if told is None:
-        return None
-    last = told.curve[-1] if told.curve else None
-    joules, seconds = (told.joules, told.seconds) if last is None else (last.joules, last.seconds)
-    return joules / seconds if joules is not None and seconds > 0 else None
-
-
-def origin_json(kept: Kept) -> Json:
-    """Who runs a trial, and on which host."""
-    return {name: None if kept.origin is None else getattr(kept.origin, name) or None for name in ("user", "host")}
-
-
-def curve_json(kept: Kept) -> list[Json]:
-    """The epochs of a trial, one by one."""
-    names = ("metric", "joules", "seconds", "limit_watts")
-    return [_point(one, names) for one in (() if kept.told is None else kept.told.curve)]
-
-
-def _point(one: EpochPoint, names: tuple[str, ...]) -> Json:
-    return {"epoch": one.number, **{name: getattr(one, name) for name in names}}
+    return {**told, "phase_text": PHASES.get(phase, phase), "state": ""}

@@ -340,6 +340,9 @@ class ResilientJobs:
     def pardon(self, job_id: str, batch_size: int) -> None:
         self._after_messages(lambda: self._jobs.pardon(job_id, batch_size), ONCE)
 
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        return self._after_messages(lambda: self._jobs.fleet(weeks, last))
+
     def pause(self, job_id: str, *, paused: bool = True) -> None:
         self._after_messages(lambda: self._jobs.pause(job_id, paused=paused), ONCE)
 

@@ -22,6 +22,7 @@ from zeus.service.routes.dependencies import (
     Offset,
     Search,
     audit_page,
+    jobs_of,
     overview_of,
     store_of,
     v1_router,
@@ -53,7 +54,17 @@ def pulse(
 @routes.get("/summary", dependencies=[READ])
 def summary(request: Request) -> Json:
     """What all jobs together have used and saved."""
-    return overview_of(request).addends().totals
+    return overview_of(request).summary()
+
+
+@routes.get("/fleet", dependencies=[READ])
+def fleet(
+    request: Request,
+    weeks: Annotated[int, Query(ge=1, le=520)] = 12,
+    last: Annotated[str, Query(pattern=r"^(\d{4}-W\d{2})?$", description="The last week, as 2026-W47.")] = "",
+) -> Json:
+    """What all jobs used and saved by week, owner and GPU model, and the jobs that lose, fail or did not run."""
+    return overview_of(request).fleet(weeks, last)
 
 
 @routes.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
@@ -70,7 +81,7 @@ async def take_in(request: Request) -> JSONResponse:
         lines = [line for line in (await request.body()).decode().split("\n") if line]
     except UnicodeDecodeError as wrong:
         raise InputError(f"the body is not UTF-8 text: {wrong}. Send what `export` wrote.") from wrong
-    return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
+    return JSONResponse({"jobs": await run_in_threadpool(jobs_of(request).import_lines, lines)})
 
 
 @routes.get("/me")

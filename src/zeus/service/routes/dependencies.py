@@ -13,7 +13,6 @@ from zeus.client.origin import HEADER, from_header
 from zeus.job import Origin
 from zeus.service import schemas
 from zeus.service.auth import Guarded, Need
-from zeus.service.job_index import JobIndex
 from zeus.service.overview import Overview
 from zeus.store import Store
 from zeus.store.api import Job
@@ -67,12 +66,6 @@ def overview_of(request: Request) -> Overview:
     """The briefs of jobs, kept between requests."""
     overview: Overview = request.app.state.overview
     return overview
-
-
-def index_of(request: Request) -> JobIndex:
-    """All jobs by what lists are filtered and sorted by."""
-    index: JobIndex = request.app.state.index
-    return index
 
 
 def registered_job(job: Job) -> Json:

@@ -13,7 +13,7 @@ from zeus.errors import NotKnown
 from zeus.job import JobSpec, replace
 from zeus.policy.registry import find_policy
 from zeus.service import schemas
-from zeus.service.job_index import Wanted
+from zeus.service.job_list import ListedJob, Wanted
 from zeus.service.overview import sound
 from zeus.service.routes.dependencies import (
     PAGE,
@@ -27,7 +27,6 @@ from zeus.service.routes.dependencies import (
     Revise,
     Search,
     audit_page,
-    index_of,
     jobs_of,
     overview_of,
     registered_job,
@@ -40,6 +39,7 @@ from zeus.store.rules import may_give
 
 routes = v1_router()
 
+LIST_SECONDS = 0.2  # for which a request computes what its filters need
 State = Literal["running", "failing", "losing", "ok", "new"]
 Sort = Literal["name", "owner", "gpu", "state", "last", "trials", "joules", "saving", "failures"]
 
@@ -60,7 +60,9 @@ def register(
     with contextlib.suppress(NotKnown):
         store.job(spec.id)
         response.status_code = 200
-    return registered_job(store.register(spec, policy_version=version, void=revise))
+    job = store.register(spec, policy_version=version, void=revise)
+    jobs_of(request).changed(job.id)
+    return registered_job(job)
 
 
 @routes.get("/jobs", dependencies=[READ])
@@ -78,23 +80,24 @@ def jobs(
     """List jobs, one page at a time. With `q`: only jobs whose id contains it.
 
     `owners` and `gpus` are all that jobs of this store have. `uncounted`: jobs that could not be read in time for this
-    answer. They are sorted last, and only `q` finds them; a later answer has them.
+    answer, and are missing in it unless the list is of names alone. A later answer has them.
     """
-    store, known = store_of(request), index_of(request).rows()
+    store, overview = store_of(request), overview_of(request)
+    found = overview.totals(LIST_SECONDS)
+    listed = [ListedJob.of(name, one) for name, one in found.rows.items()]
     wanted = Wanted(q=q, owner=owner, gpu=gpu, state=state, sort=sort, desc=desc)
     if wanted.is_plain:
         total, names = store.names(q, after=offset, most=limit)
     else:
-        every = wanted.of(known)
+        every = wanted.of(listed)
         total, names = len(every), every[offset : offset + limit]
-    found = store.pulse(names)
     return {
         "total": total,
         "offset": offset,
-        "jobs": overview_of(request).briefs({name: found[name] for name in names if name in found}),
-        "owners": sorted({row.owner for row in known if row.stamp}),
-        "gpus": sorted({row.gpu for row in known if row.gpu is not None}),
-        "uncounted": sum(not row.stamp for row in known),
+        "jobs": overview.briefs(names),
+        "owners": sorted({one.owner for one in listed}),
+        "gpus": sorted({one.gpu for one in listed if one.gpu is not None}),
+        "uncounted": found.uncounted,
     }
 
 
@@ -138,6 +141,7 @@ def change(
         job = store.pause(job_id, paused=paused)
     if owner is not None:
         job = store.own(job_id, owner)
+    jobs_of(request).changed(job_id)
     return registered_job(job)
 
 
@@ -174,11 +178,12 @@ def beliefs(request: Request, job_id: JobId) -> Json:
 @routes.post("/jobs/{job_id}/excuse", dependencies=[REPORT], openapi_extra=schemas.takes(Excuse))
 def excuse(request: Request, job_id: JobId, body: Annotated[Excuse, schemas.body(Excuse)], life: Life = "") -> Json:
     """The script itself crashed these trials. Those that finished no epoch no longer count against their batch size."""
-    return registered_job(store_of(request).excuse(job_id, body.trials, life=life))
+    jobs_of(request).excuse(job_id, body.trials, life=life)
+    return registered_job(store_of(request).job(job_id))
 
 
 @routes.post("/jobs/{job_id}/pardon", dependencies=[REPORT], openapi_extra=schemas.takes(Pardon))
 def pardon(request: Request, job_id: JobId, body: Annotated[Pardon, schemas.body(Pardon)]) -> Json:
     """Offer a batch size again that has crashed. For the job's owner and administrators."""
-    store_of(request).pardon(job_id, body.batch_size)
+    jobs_of(request).pardon(job_id, body.batch_size)
     return {"batch_size": body.batch_size}

@@ -58,7 +58,8 @@ def insert(table: str, columns: Sequence[str]) -> str:
 
 
 _JOBS = f"SELECT {', '.join(JobRow._fields)} FROM zeus_jobs"
-_TRIALS = f"SELECT {', '.join(TrialRow._fields)} FROM zeus_trials WHERE job_id = :job_id"
+EACH_TRIAL = f"SELECT {', '.join(TrialRow._fields)} FROM zeus_trials"
+_TRIALS = f"{EACH_TRIAL} WHERE job_id = :job_id"
 _BY_NUMBER = "ORDER BY number LIMIT :most OFFSET :after"
 _OPEN = insert("zeus_trials", TrialRow._fields)
 _ADD_REVISION = insert("zeus_revisions", ("job_id", "revision", "job"))
@@ -131,12 +132,20 @@ def names_of(db: Transaction, contains: str, after: int, most: int) -> Names:
     return Names(total, [name for (name,) in page])
 
 
-def named(db: Transaction, select: str, names: Sequence[str]) -> Iterator[Any]:
-    """The rows of these jobs. A statement takes SOME names; if there are fewer, the last one is repeated."""
+def named(db: Transaction, select: str, column: str, names: Sequence[str] | None) -> Iterator[Any]:
+    """The rows whose column names one of these jobs; all rows for None.
+
+    A statement takes SOME names; if there are fewer, the last one is repeated.
+    """
+    if names is None:
+        yield from db.rows(select)
+        return
+    word = "AND" if " WHERE " in select else "WHERE"
     for first in range(0, len(names), SOME):
         some = names[first : first + SOME]
         padded = [*some, *[some[-1]] * (SOME - len(some))]
-        yield from db.rows(f"{select} IN ({_NAMED})", **{f"name{number}": name for number, name in enumerate(padded)})
+        values = {f"name{number}": name for number, name in enumerate(padded)}
+        yield from db.rows(f"{select} {word} {column} IN ({_NAMED})", **values)
 
 
 def all_jobs(db: Transaction) -> list[JobRow]:
@@ -234,7 +243,7 @@ def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial
     if recurrence is None or not 1 <= recurrence <= job.recurrences:
         return []
     found = db.rows(f"{_TRIALS} AND recurrence = :recurrence ORDER BY number", job_id=job.id, recurrence=recurrence)
-    return [_to_kept(row).trial for row in found]
+    return [to_kept(row).trial for row in found]
 
 
 def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> Kept:
@@ -243,7 +252,7 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
     found = db.row(f"{_TRIALS} AND number = :number", job_id=job.id, number=number) if is_there else None
     if found is None:
         raise rules.no_trial(job.id, number, job.trials)
-    kept = _to_kept(found)
+    kept = to_kept(found)
     rules.meant(job.id, kept.trial, trial_id)
     return kept
 
@@ -254,7 +263,7 @@ def trials_of(
     """The trials by number, without the first `after` of them, at most `most`. With `running`: only the open ones."""
     limit = {"most": job.trials if most is None else min(most, job.trials), "after": min(after, job.trials)}
     only = "AND leased_until > ''" if running else ""  # a range, so that SQLite uses the index of leases
-    return [_to_kept(row) for row in db.rows(f"{_TRIALS} {only} {_BY_NUMBER}", job_id=job.id, **limit)]
+    return [to_kept(row) for row in db.rows(f"{_TRIALS} {only} {_BY_NUMBER}", job_id=job.id, **limit)]
 
 
 def _each_trial(db: Transaction, job: JobRow) -> Iterator[Trial]:
@@ -285,7 +294,7 @@ def _keep(text: str, trial: Trial) -> Trial:
     return trial
 
 
-def _to_kept(values: tuple[Any, ...]) -> Kept:
+def to_kept(values: tuple[Any, ...]) -> Kept:
     row = TrialRow(*values)
     return Kept(
         trial=to_trial(row.trial),
@@ -328,7 +337,7 @@ def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
     """Mark the trials LOST whose leases have lapsed, and return them."""
     lost: list[Trial] = []
     for row in db.rows(f"{_TRIALS} AND leased_until <= :now ORDER BY number", job_id=job.id, now=now):
-        kept = _to_kept(row)
+        kept = to_kept(row)
         trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)
         change_trial(db, job.id, replace(kept, trial=trial, changed_at=now, leased_until=None))
         lost.append(trial)
@@ -380,8 +389,7 @@ def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
 
 
 def pulse(db: Transaction, names: Sequence[str] | None = None) -> dict[str, str]:
-    found = all_jobs(db) if names is None else (JobRow(*row) for row in named(db, f"{_JOBS} WHERE id", names))
-    return {row.id: pulse_of(row) for row in found}
+    return {row.id: pulse_of(row) for row in (JobRow(*row) for row in named(db, _JOBS, "id", names))}
 
 
 def pulse_of(row: JobRow) -> str:

@@ -21,7 +21,21 @@ from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.actor import current
 from zeus.store.address import IN_MEMORY, address_of
-from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, Snapshot, utc
+from zeus.store.api import (
+    LEASE_SECONDS,
+    PAGE,
+    START,
+    Decide,
+    Digest,
+    Glance,
+    Job,
+    Log,
+    LogPoint,
+    Names,
+    Request,
+    Snapshot,
+    utc,
+)
 from zeus.store.audit import Action, Audit, differences
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import backup, cache_rows, health, profile_rows, rows
@@ -285,6 +299,7 @@ class SqlStore:
             if (row := rows.take_job_if_any(db, key.job)) is not None:
                 current().need(row.id, row.owner)
             profile_rows.put_profile(db, key, profile)
+            cache_rows.invalidate_digest(db, key.job)
 
     # ------------------------------------------------------------------ for a service
 
@@ -297,9 +312,15 @@ class SqlStore:
         with self._read() as db:
             return rows.pulse(db, names)
 
-    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
-        with self._read() as db:
-            return cache_rows.digests_of(db, list(job_ids))
+    def glances(
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False, weeks: bool = False
+    ) -> dict[str, Glance]:
+        names = None if job_ids is None else list(job_ids)
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            digests = cache_rows.digests_of(db, names, briefs=briefs, hours=hours, weeks=weeks)
+            running = cache_rows.running_of(db, names)
+            found = rows.pulse(db, names)
+        return {name: Glance(pulse, digests.get(name), running.get(name, [])) for name, pulse in found.items()}
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
         with self._write() as db:

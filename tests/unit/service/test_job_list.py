@@ -6,13 +6,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from support.store_places import HERE, SPEC
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
-from zeus.device.clock import VirtualClock
 from zeus.job import Ending, Gpus, Outcome, replace
 from zeus.service.app import create
-from zeus.service.job_index import FRESH_SECONDS, JobIndex, Wanted
-from zeus.service.overview import Overview
 from zeus.store import MemoryStore
 from zeus.store.actor import Actor, acting
 
@@ -48,7 +44,7 @@ def store() -> MemoryStore:
         ("state=failing", ["lm"]),
         ("state=new", ["tts"]),
         ("sort=failures&desc=true&limit=1", ["lm"]),
-        ("sort=joules", ["ocr", "asr", "lm", "tts"]),
+        ("sort=trials&desc=true", ["lm", "asr", "ocr", "tts"]),
         ("sort=owner", ["lm", "asr", "ocr", "tts"]),
         ("q=r&gpu=V100&offset=1", ["ocr"]),
     ],
@@ -61,19 +57,23 @@ def test_a_list_is_filtered_and_sorted(store: MemoryStore, query: str, shown: li
     assert told["uncounted"] == 0
 
 
+def test_a_row_stands_as_the_filter_says(store: MemoryStore) -> None:
+    client = TestClient(create(store))
+    rows = client.get("/api/v1/jobs").json()["jobs"]
+    for row in rows:
+        found = client.get(f"/api/v1/jobs?state={row['state']}").json()["jobs"]
+        assert row["job"] in [one["job"] for one in found]
+
+
 def test_an_order_or_a_state_that_there_is_not_is_refused(store: MemoryStore) -> None:
     client = TestClient(create(store))
     assert client.get("/api/v1/jobs?sort=colour").status_code == 422
     assert client.get("/api/v1/jobs?state=tired").status_code == 422
 
 
-def test_the_index_follows_the_store_within_seconds(store: MemoryStore) -> None:
-    clock = VirtualClock()
-    index = JobIndex(store, Overview(store, Folds()), clock.now)
-    assert Wanted(state="running").of(index.rows()) == ["asr"]
+def test_a_filter_follows_the_store(store: MemoryStore) -> None:
+    client = TestClient(create(store))
+    assert client.get("/api/v1/jobs?state=running").json()["total"] == 1
     LocalJobs(store).ask("tts", HERE.gpus)
-    store.forget("lm")
-    assert Wanted(state="running").of(index.rows()) == ["asr"], "it is not old yet"
-    clock.sleep(FRESH_SECONDS)
-    assert Wanted(state="running").of(index.rows()) == ["asr", "tts"]
-    assert [row.name for row in index.rows()] == ["asr", "ocr", "tts"]
+    store.forget("asr")
+    assert [row["job"] for row in client.get("/api/v1/jobs?state=running").json()["jobs"]] == ["tts"]
