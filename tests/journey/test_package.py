@@ -100,6 +100,7 @@ PUBLIC = {
 }
 COMMANDS = [
     "demo",
+    "digest",
     "doctor",
     "env",
     "export",

@@ -223,7 +223,7 @@ class JobsApi(Protocol):
         """Allow a batch size that crashed to be offered again."""
 
     def fleet(self, weeks: int, last: str = "") -> Json:
-        """What all jobs used and saved in so many ISO weeks, up to this one or to `last`: `zeus.client.report.fleet`."""
+        """What all jobs used and saved in so many ISO weeks, up to this one or to `last`: see `report.fleet`."""
 
     def pause(self, job_id: str, *, paused: bool = True) -> None:
         """Pause a job, or resume it. The trials of a paused job run as before Zeus."""

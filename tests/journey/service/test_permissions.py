@@ -51,6 +51,7 @@ ROUTES = {
     ("GET", "/api/v1/jobs"): Route("read"),
     ("GET", "/api/v1/pulse"): Route("read"),
     ("GET", "/api/v1/summary"): Route("read"),
+    ("GET", "/api/v1/fleet"): Route("read"),
     ("GET", "/api/v1/export"): Route("read"),
     ("GET", ASR): Route("read"),
     ("GET", f"{ASR}/registration"): Route("read"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from zeus.ledger.saving_text import is_seen
 from zeus.tariff.text import digits, grams, money
 
 Json = dict[str, Any]
@@ -42,8 +43,10 @@ def summary(told: Json) -> str:
 
 
 def _gain(totals: Json) -> str:
-    verb = "saved" if totals["saved_joules"] >= 0 else "lost"
-    return f"{verb} {digits(abs(totals['saved_joules']) / KWH)} ± {kwh(totals['saved_joules_error'])}"
+    saved, error = totals["saved_joules"], totals["saved_joules_error"]
+    if not is_seen(saved, error):
+        return f"no difference is seen ({digits(saved / KWH)} ± {kwh(error)})"
+    return f"{'saved' if saved > 0 else 'lost'} {digits(abs(saved) / KWH)} ± {kwh(error)}"
 
 
 def kwh(joules: float | None) -> str:

@@ -32,7 +32,7 @@ PHASES = {
     "paused": "runs as before Zeus, until it is resumed",
 }
 UNREADABLE: Json = {
-    **dict.fromkeys(("owner", "paused", "gpu_model", "last_run_at", "last_end", "failures", "failing")),
+    **dict.fromkeys(("owner", "paused", "gpu_model", "last_run_at", "last_end", "failures", "failing", "max_epochs")),
     "phase_text": PHASES["unreadable"],
     "state": "failing",
 }
