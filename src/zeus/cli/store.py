@@ -31,7 +31,7 @@ def status(url: str | None, as_json: bool) -> None:
 
     _need_file(url)
     opened = open_store(url)
-    told = {"store": shown(resolve(url)), "trouble": opened.trouble(), **opened.status()}
+    told = {"store": shown(resolve(url)), "trouble": opened.care.trouble(), **opened.care.status()}
     if as_json:
         print_json(told)
         return
@@ -62,7 +62,7 @@ def backup(file: Path, url: str | None, as_json: bool) -> None:
     from zeus.store import open_store
 
     _need_file(url)
-    _tell(open_store(url).backup(file), file, "wrote", as_json)
+    _tell(open_store(url).care.backup(file), file, "wrote", as_json)
 
 
 @store.command()
@@ -82,7 +82,7 @@ def restore(file: Path, check: bool, url: str | None, as_json: bool) -> None:
     if check:
         _tell(checked(file), file, "checked", as_json)
     else:
-        _tell(open_store(url).restore(file), file, "restored", as_json)
+        _tell(open_store(url).care.restore(file), file, "restored", as_json)
 
 
 def _tell(found: Any, file: Path, what: str, as_json: bool) -> None:

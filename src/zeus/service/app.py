@@ -126,7 +126,7 @@ def _health(app: FastAPI) -> None:
     @app.get("/readyz", tags=["health"], response_model=dict[str, bool], responses=schemas.problems(only=(503,)))
     def readyz(request: Request) -> Response:
         """Whether the store can be used, too. If not: 503, and the message says why."""
-        trouble = request.app.state.store.trouble()
+        trouble = request.app.state.store.care.trouble()
         if trouble is None:
             return JSONResponse({"ok": True})
         log.warning("not ready: %s", trouble)

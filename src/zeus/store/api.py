@@ -36,8 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
 from zeus.job import (
@@ -60,7 +59,7 @@ from zeus.store.tokens import Tokens
 
 if TYPE_CHECKING:
     from zeus.store.audit import Audit
-    from zeus.store.sql.backup import Backup
+    from zeus.store.care import Care
     from zeus.store.trial_logs import Logs
 
 PAGE = 100  # names of jobs at once, if nobody says how many
@@ -363,17 +362,9 @@ class Store(Protocol):
         Raises AlreadyDone if one of the jobs is already in this store.
         """
 
-    def backup(self, path: Path) -> Backup:
-        """Write all of the store but its caches to a new file, as of one moment."""
-
-    def restore(self, path: Path) -> Backup:
-        """Fill this store, which must be empty, with a backup: all or nothing."""
-
-    def status(self) -> dict[str, Any]:
-        """What the store holds, and how large it is."""
-
-    def trouble(self) -> str | None:
-        """Why the store cannot be used now, in words that strangers may read; None if it can."""
+    @property
+    def care(self) -> Care:
+        """Backup, restoration, and how the store is."""
 
     def close(self) -> None:
         """Close the connections."""

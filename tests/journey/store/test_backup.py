@@ -64,11 +64,11 @@ def test_a_store_that_is_lost_comes_back_as_it_was(place: Place, tmp_path: Path,
     other: Store = MemoryStore(place.clock.wall) if way == "into memory" else place.another()
     file = tmp_path / "zeus.backup"
     fill(store)
-    told = store.backup(file)
+    told = store.care.backup(file)
     assert (told.rows["zeus_jobs"], told.rows["zeus_trials"], told.rows["zeus_tokens"]) == (1, 3, 1)
     before = everything(store)
     store.tell("asr", 3, CONVERGED)  # after the backup: lost with the store
-    assert other.restore(file) == told == check(file)
+    assert other.care.restore(file) == told == check(file)
     assert everything(other) == before
     assert other.tell("asr", 3, CONVERGED).ending is Ending.CONVERGED, "its client tells again"
     assert other.register(replace(SPEC, job_id="gone")).first == 1
@@ -76,13 +76,13 @@ def test_a_store_that_is_lost_comes_back_as_it_was(place: Place, tmp_path: Path,
     sound(other)
     assert LocalJobs(other).full("asr")["trials"] == 4
     with pytest.raises(AlreadyDone, match="the store is not empty"):
-        other.restore(file)
+        other.care.restore(file)
 
 
 def test_a_backup_that_is_cut_changed_or_none_restores_nothing(place: Place, tmp_path: Path) -> None:
     store, file = place.open(), tmp_path / "zeus.backup"
     fill(store)
-    store.backup(file)
+    store.care.backup(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     whole, text = file.read_bytes(), gzip.decompress(file.read_bytes())
     lines, head = text.splitlines(keepends=True), json.loads(text.splitlines()[0])
@@ -100,17 +100,17 @@ def test_a_backup_that_is_cut_changed_or_none_restores_nothing(place: Place, tmp
         bad = tmp_path / name
         bad.write_bytes(data)
         with pytest.raises(InputError, match=r"backup|damaged|newer"):
-            empty.restore(bad)
+            empty.care.restore(bad)
         assert empty.names().total == 0, name
     with pytest.raises(InputError, match="cannot create"):
-        store.backup(file)
+        store.care.backup(file)
     assert file.read_bytes() == whole
 
 
 def test_a_status_counts_what_there_is(place: Place) -> None:
     store = place.open()
     fill(store)
-    told = store.status()
+    told = store.care.status()
     assert (told["rows"]["jobs"], told["rows"]["trials"], told["running"], told["rows"]["logs"]) == (1, 3, 1, 1)
     assert told["bytes"] > 1000
-    assert store.trouble() is None
+    assert store.care.trouble() is None

@@ -1,4 +1,4 @@
-"""The audit in a database. No statement here changes or deletes an entry."""
+"""Whether an actor may change a job, and the audit of changes. No statement here changes or deletes an entry."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 from zeus.store.actor import current
-from zeus.store.api import utc
-from zeus.store.audit import PAGE, Action, AuditEntry, Entries
+from zeus.store.api import Job, utc
+from zeus.store.audit import PAGE, Action, AuditEntry, Entries, differences
+from zeus.store.sql import rows
 from zeus.store.sql.database import Database, Transaction, TransactionMode
-from zeus.store.sql.rows import insert
+from zeus.store.sql.rows import JobRow, insert
 
 _NAMES = ("job_id", "number", "at", "who", "place", "action", "details")
 _SELECT = "SELECT at, who, place, action, job_id, details FROM zeus_audit"
@@ -29,6 +30,22 @@ def note(db: Transaction, job_id: str, action: Action, details: dict[str, Any] |
         action=action.value,
         details=json.dumps(details or {}),
     )
+
+
+def take(db: Transaction, job_id: str, *, removes: bool = False) -> JobRow:
+    """The row of a job that is going to change, locked. Forbidden if it is not the actor's to change."""
+    row = rows.take_job(db, job_id)
+    current().need(row.id, row.owner, removes=removes)
+    return row
+
+
+def revised(db: Transaction, row: JobRow, job: Job, *, void: bool) -> Job:
+    """Store a revision and say in the audit what it changed."""
+    known = rows.to_job(row)
+    now = rows.revise_job(db, row, job, void=void)
+    if now != known:
+        note(db, job.id, Action.CHANGED, differences(known, now))
+    return now
 
 
 class SqlAudit:

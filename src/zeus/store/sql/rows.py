@@ -395,16 +395,3 @@ def pulse(db: Transaction, names: Sequence[str] | None = None) -> dict[str, str]
 def pulse_of(row: JobRow) -> str:
     """A text that changes whenever the job's facts or its spec do."""
     return f"{row.generation}:{row.sequence}:{row.mark}:{crc32((row.job + row.owner).encode()):08x}"
-
-
-def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
-    """The trial that an ask with this key has opened, or None."""
-    if key is None:
-        return None
-    found = db.row("SELECT number FROM zeus_asks WHERE job_id = :job_id AND key = :key", job_id=job.id, key=key)
-    return None if found is None else find_trial(db, job, found[0]).trial
-
-
-def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
-    """Remember the key of an ask, in case the ask is repeated."""
-    db.run(insert("zeus_asks", ("job_id", "key", "number")), job_id=job_id, key=key, number=number)

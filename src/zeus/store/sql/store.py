@@ -11,8 +11,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
@@ -36,14 +34,14 @@ from zeus.store.api import (
     Snapshot,
     utc,
 )
-from zeus.store.audit import Action, Audit, differences
+from zeus.store.audit import Action, Audit
+from zeus.store.care import Care
 from zeus.store.json_lines import Dump, History
-from zeus.store.sql import backup, cache_rows, health, profile_rows, rows
-from zeus.store.sql.audit_rows import SqlAudit, note
-from zeus.store.sql.backup import Backup
+from zeus.store.sql import cache_rows, profile_rows, rows
+from zeus.store.sql.audit_rows import SqlAudit, note, revised, take
+from zeus.store.sql.care import SqlCare
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.log_rows import SqlLogs
-from zeus.store.sql.rows import JobRow
 from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
 from zeus.store.trial_logs import Logs
@@ -103,18 +101,18 @@ class SqlStore:
             job = rules.revised(known, spec, policy_version, now)
             if job != known and not revise:
                 raise rules.differs(known, job)
-            return _revise(db, row, job, void=void)
+            return revised(db, row, job, void=void)
 
     def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
         with self._write() as db:
-            row = _take(db, job_id)
+            row = take(db, job_id)
             known = rows.to_job(row)
             job = rules.revised(known, *change(known), utc(db.now()))
-            return _revise(db, row, job, void=void)
+            return revised(db, row, job, void=void)
 
     def pause(self, job_id: str, *, paused: bool = True) -> Job:
         with self._write() as db:
-            row, actor = _take(db, job_id), current()
+            row, actor = take(db, job_id), current()
             known = rows.to_job(row)
             job = rules.paused(known, (actor.owner or actor.name) if paused else "", utc(db.now()))
             if job is not known:
@@ -124,7 +122,7 @@ class SqlStore:
     def own(self, job_id: str, owner: str) -> Job:
         rules.need_owner(owner)
         with self._write() as db:
-            row = _take(db, job_id)
+            row = take(db, job_id)
             rules.may_give(current(), job_id)
             if owner != row.owner:
                 rows.put_owner(db, job_id, owner)
@@ -145,13 +143,13 @@ class SqlStore:
 
     def forget(self, job_id: str) -> None:
         with self._write() as db:
-            row = _take(db, job_id, removes=True)
+            row = take(db, job_id, removes=True)
             note(db, job_id, Action.REMOVED, {"trials": rows.count_of(db, row), "owner": row.owner})
             rows.forget_job(db, row)
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
         with self._write() as db:
-            row, now = _take(db, job_id, removes=True), utc(db.now())
+            row, now = take(db, job_id, removes=True), utc(db.now())
             known, found = rows.to_job(row), rows.pulse_of(row)
             life, last = uuid4().hex, row.trials
             job = rules.begun_again(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
@@ -172,11 +170,11 @@ class SqlStore:
     ) -> Trial:
         while True:
             with self._write() as db:
-                row, now = _take(db, job_id), db.now()
+                row, now = take(db, job_id), db.now()
                 at = utc(now)
                 if rows.expire(db, row, at):
                     continue  # commit first, so that nothing `decide` has seen can be undone
-                if (before := rows.asked_before(db, row, key)) is not None:
+                if (before := cache_rows.asked_before(db, row, key)) is not None:
                     return before
                 job = rows.to_job(row)
                 if request.resume:
@@ -193,7 +191,7 @@ class SqlStore:
                 rows.open_trial(db, job_id, kept)
                 rows.advance(db, row, trial.asked, ask)
                 if key is not None:
-                    rows.keep_ask(db, job_id, key, ask.number)
+                    cache_rows.keep_ask(db, job_id, key, ask.number)
                 return trial
 
     def renew(
@@ -207,7 +205,7 @@ class SqlStore:
     ) -> Trial:
         so_far = rules.lost(so_far)
         with self._write() as db:
-            row = _take(db, job_id)
+            row = take(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
             if kept.leased_until is not None:
                 until = utc(db.now() + lease)
@@ -216,7 +214,7 @@ class SqlStore:
 
     def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
         with self._write() as db:
-            row = _take(db, job_id)
+            row = take(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
             trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
             if trial is not kept.trial:
@@ -259,7 +257,7 @@ class SqlStore:
         self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
     ) -> Profiled:
         with self._write() as db:
-            row = _take(db, job_id)
+            row = take(db, job_id)
             rules.same_life(rows.to_job(row), life)
             note = Profiled(
                 sequence=row.sequence + 1,
@@ -273,13 +271,13 @@ class SqlStore:
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         with self._write() as db:
-            row = _take(db, job_id, removes=True)
+            row = take(db, job_id, removes=True)
             note(db, job_id, Action.PARDONED, {"batch_size": batch_size})
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
         with self._write() as db:
-            row = _take(db, job_id)
+            row = take(db, job_id)
             known = rules.same_life(rows.to_job(row), life)
             job = rules.excused(known, numbers, utc(db.now()), row.trials)
             if job is not known:
@@ -336,7 +334,7 @@ class SqlStore:
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         with self._write() as db:
-            profile_rows.put_place(db, _take(db, job_id).id, gpus)
+            profile_rows.put_place(db, take(db, job_id).id, gpus)
 
     def settled(self, job_id: str) -> Gpus | None:
         with self._read() as db:
@@ -383,19 +381,9 @@ class SqlStore:
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
 
-    def backup(self, path: Path) -> Backup:
-        with self._read() as db:
-            at = utc(db.now())
-        return backup.write(self._database, path, at)
-
-    def restore(self, path: Path) -> Backup:
-        return backup.restore(self._database, path)
-
-    def status(self) -> dict[str, Any]:
-        return health.status(self._database)
-
-    def trouble(self) -> str | None:
-        return health.trouble(self._database)
+    @property
+    def care(self) -> Care:
+        return SqlCare(self._database)
 
     def close(self) -> None:
         self._database.close()
@@ -405,18 +393,3 @@ class SqlStore:
 
     def _read(self) -> AbstractContextManager[Transaction]:
         return self._database.transaction(TransactionMode.READ)
-
-
-def _take(db: Transaction, job_id: str, *, removes: bool = False) -> JobRow:
-    """The row of a job that is going to change, locked. Forbidden if it is not the actor's to change."""
-    row = rows.take_job(db, job_id)
-    current().need(row.id, row.owner, removes=removes)
-    return row
-
-
-def _revise(db: Transaction, row: JobRow, job: Job, *, void: bool) -> Job:
-    known = rows.to_job(row)
-    revised = rows.revise_job(db, row, job, void=void)
-    if revised != known:
-        note(db, job.id, Action.CHANGED, differences(known, revised))
-    return revised

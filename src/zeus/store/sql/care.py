@@ -1,11 +1,15 @@
-"""How a store is: what it holds, how large it is, and why it cannot be used, in words that hold no secret."""
+"""Care for a database: its backup, what it holds and how large it is, and why it cannot be used, without secrets."""
 
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 from zeus.errors import StoreError
+from zeus.store.api import utc
+from zeus.store.care import Backup
+from zeus.store.sql import backup
 from zeus.store.sql.backup import CACHES, TABLES
 from zeus.store.sql.database import Database, TransactionMode
 from zeus.store.sql.upgrade import HEAD
@@ -49,14 +53,35 @@ CONNECTING = {
 }
 
 
-def trouble(database: Database) -> str | None:
+class SqlCare:
+    """`Care` of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def backup(self, path: Path) -> Backup:
+        with self._database.transaction(TransactionMode.READ) as db:
+            at = utc(db.now())
+        return backup.write(self._database, path, at)
+
+    def restore(self, path: Path) -> Backup:
+        return backup.restore(self._database, path)
+
+    def status(self) -> dict[str, Any]:
+        return _status(self._database)
+
+    def trouble(self) -> str | None:
+        return _trouble(self._database)
+
+
+def _trouble(database: Database) -> str | None:
     """Why the store cannot be used, in words that strangers may read; None if it can."""
     try:
         with database.transaction(TransactionMode.READ) as db:
             found = db.row("SELECT version_num FROM zeus_version")
             is_standby = database.is_server and db.row("SELECT pg_is_in_recovery()")[0]
     except StoreError as wrong:
-        return why(wrong)
+        return _why(wrong)
     version = None if found is None else str(found[0])
     if version != HEAD:
         newer = version is not None and version > HEAD
@@ -66,7 +91,7 @@ def trouble(database: Database) -> str | None:
     return "the database is a standby, which cannot be written" if is_standby else None
 
 
-def why(wrong: StoreError) -> str:
+def _why(wrong: StoreError) -> str:
     """Why a store did not answer, without the words of the driver."""
     cause = wrong.__cause__
     if cause is None:
@@ -81,7 +106,7 @@ def why(wrong: StoreError) -> str:
     return next(told, "the database server cannot be reached")
 
 
-def status(database: Database) -> dict[str, Any]:
+def _status(database: Database) -> dict[str, Any]:
     """What a store holds, and how large it is."""
     with database.transaction(TransactionMode.SNAPSHOT) as db:
         version = db.row("SELECT version_num FROM zeus_version")[0]
