@@ -214,10 +214,11 @@ def pairs_of(url: str, names: Sequence[str], seed: int, seconds: float) -> tuple
     store, folds, rng, asks, tells = open_store(url), Folds(), random.Random(seed), list[float](), list[float]()
     if len(names) == 1:  # its state is computed once, and then kept
         folds.prepare(store, names[0])
+    jobs = LocalJobs(store, folds=folds)
     until, cpu = time.perf_counter() + seconds, time.process_time()
     while (begun := time.perf_counter()) < until:
         name = names[rng.randrange(len(names))]
-        job = RecurringJob.find(LocalJobs(store, folds=folds), name)
+        job = RecurringJob.find(jobs, name)
         trial = job.ask(HERE, key=uuid4().hex)
         asked = time.perf_counter()
         told = outcome(rng, trial.batch_size)
