@@ -97,6 +97,7 @@ PUBLIC = {
 }
 COMMANDS = [
     "demo",
+    "digest",
     "doctor",
     "env",
     "export",
@@ -111,6 +112,7 @@ COMMANDS = [
     "run",
     "serve",
     "simulate",
+    "store",
     "token",
 ]
 

@@ -16,6 +16,7 @@ from zeus.client.report import Digests
 from zeus.client.report.brief import JobTotals, SavingSums
 from zeus.client.report.digests import Totals
 from zeus.client.report.energy import footprint
+from zeus.client.report.fleet import fleet_of
 from zeus.errors import InputError, ZeusError
 from zeus.ledger.saving_text import saving_sentence
 from zeus.store import Store
@@ -42,19 +43,33 @@ class Overview:
         """The briefs of these jobs. A job that was removed meanwhile is left out."""
         return self._digests.briefs(prices(), names)
 
-    def totals(self) -> Totals:
-        """What each job adds to the totals. If many digests are missing, later calls compute the rest."""
+    def totals(self, seconds: float = SECONDS) -> Totals:
+        """What each job adds to the totals. If many digests are missing, later calls compute the rest.
+
+        Args:
+            seconds: For how long this call may compute digests.
+        """
         last = self._last
         if last is not None and self._clock() < last[0]:
             return last[1]
         begun, computes = self._clock(), self._computing.acquire(blocking=False)
         try:  # several requests at once would all compute the same
-            found = self._digests.totals(prices(), SECONDS if computes else 0.0)
+            found = self._digests.totals(prices(), seconds if computes else 0.0)
         finally:
             if computes:
                 self._computing.release()
         self._last = (begun + OLDEST_SECONDS, found) if len(found.rows) > MANY and not found.uncounted else None
         return found
+
+    def fleet(self, weeks: int, last: str) -> Json:
+        """What all jobs used and saved by week. If many digests are missing, later calls compute the rest."""
+        computes = self._computing.acquire(blocking=False)
+        try:
+            found = self._digests.weeks(SECONDS if computes else 0.0)
+        finally:
+            if computes:
+                self._computing.release()
+        return fleet_of(found, weeks, last, prices())
 
     def summary(self) -> Json:
         """What all jobs together have used and saved."""

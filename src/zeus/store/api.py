@@ -24,6 +24,11 @@ processes see its effect. Calls on one job happen one after another. No cleaning
 
 **Decisions inside.** `ask` calls `decide` while it holds the job, so no two asks decide on the same past. `decide` sees
 only committed facts. If it raises, no trial is opened. It must not call the store.
+
+**One actor.** Each change is somebody's: by default that of the process's user, in a service that of whoever sent the
+request (`zeus.store.actor`). A job may have an owner. Nobody else may change it then, besides the owner's team and
+administrators: a call that would change it raises Forbidden. Whoever registers a job through a service owns it. What
+was done to a job is written to the audit together with the change.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
 from zeus.job import (
@@ -42,6 +47,7 @@ from zeus.job import (
     Gpus,
     JobSpec,
     Kept,
+    Origin,
     Outcome,
     Pardoned,
     Profiled,
@@ -50,6 +56,11 @@ from zeus.job import (
 )
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.tokens import Tokens
+
+if TYPE_CHECKING:
+    from zeus.store.audit import Audit
+    from zeus.store.care import Care
+    from zeus.store.trial_logs import Logs
 
 PAGE = 100  # names of jobs at once, if nobody says how many
 LEASE_SECONDS = 600.0  # renewed every two minutes, so four renewals may fail
@@ -66,6 +77,8 @@ class Job:
     generation: str  # identifies the life: it changes when the job is forgotten or imported, so caches are not mixed up
     excused: tuple[int, ...] = ()  # trials that crashed before their first epoch, for which no size is blamed
     first: int = 1  # the number of its first trial; earlier lives used the lower ones
+    paused_by: str = ""  # who paused it: its trials run as before Zeus; empty: it is not paused
+    owner: str = ""  # who may change it, besides administrators; empty: everybody
 
     @property
     def id(self) -> str:
@@ -81,6 +94,7 @@ class Request:
     max_tries: int = MAX_TRIES
     target: Target | None = None  # the target it runs for; None: the job's
     resume: bool = False  # continue an unfinished recurrence whose trials all failed, if there is one
+    origin: Origin | None = None  # who asks, and where
 
     def __post_init__(self) -> None:
         if self.resume and self.recurrence is not None:
@@ -135,6 +149,7 @@ class Digest(NamedTuple):
     totals: str  # what it adds to the totals of all jobs
     brief: str = ""  # the row of a list; empty: not read
     hours: str = ""  # its energy by hour, for rates that differ by the hour; empty: not read
+    weeks: str = ""  # what it used and saved by week; empty: not read
 
 
 class Glance(NamedTuple):
@@ -185,6 +200,12 @@ class Store(Protocol):
         `change` is called while the job is held, so no two changes overwrite each other. If it raises, nothing is
         changed. It must not call the store. Revisions and `void` are as in `register`.
         """
+
+    def pause(self, job_id: str, *, paused: bool = True) -> Job:
+        """Pause a job, or resume it: a revision. The trials of a paused job run as before Zeus."""
+
+    def own(self, job_id: str, owner: str) -> Job:
+        """Say whose job it is: a name, or a team and a name with a slash between them; empty: nobody's."""
 
     def job(self, job_id: str) -> Job:
         """The latest revision of a job."""
@@ -299,12 +320,12 @@ class Store(Protocol):
         """
 
     def glances(
-        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False, weeks: bool = False
     ) -> dict[str, Glance]:
         """The pulse of these jobs, or of all jobs, what `keep_digests` stored last, and the trials that run.
 
-        All is read at one moment. Jobs that are not registered are left out. Without `briefs` or `hours`, these parts
-        of the digests are not read.
+        All is read at one moment. Jobs that are not registered are left out. Without `briefs`, `hours` or `weeks`,
+        these parts of the digests are not read.
         """
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
@@ -326,6 +347,14 @@ class Store(Protocol):
     def tokens(self) -> Tokens:
         """The tokens of a service that uses this store."""
 
+    @property
+    def audit(self) -> Audit:
+        """Who has changed which job."""
+
+    @property
+    def logs(self) -> Logs:
+        """The ends of trials' logs."""
+
     def forget(self, job_id: str) -> None:
         """Remove a job with all its facts and profiles."""
 
@@ -344,6 +373,10 @@ class Store(Protocol):
 
         Raises AlreadyDone if one of the jobs is already in this store.
         """
+
+    @property
+    def care(self) -> Care:
+        """Backup, restoration, and how the store is."""
 
     def close(self) -> None:
         """Close the connections."""

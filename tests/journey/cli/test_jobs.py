@@ -20,10 +20,10 @@ from starlette.testclient import TestClient
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
-from zeus.cli.jobs_text import PHASES
 from zeus.cli.main import main
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
+from zeus.client.report.standing import PHASES
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial, replace
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey

@@ -139,7 +139,7 @@ def test_a_store_that_is_away_is_one_sentence_whatever_it_says(caplog: pytest.Lo
     client = TestClient(create(Away()))
     said = {
         client.get(path).json()["error"]["message"]
-        for path in ("/readyz", "/metrics", "/api/v1/jobs", "/api/v1/summary", "/api/v1/jobs/asr", "/api/v1/export")
+        for path in ("/metrics", "/api/v1/jobs", "/api/v1/summary", "/api/v1/jobs/asr", "/api/v1/export")
     }
     assert said == {"the store did not answer. Try again; the service's log has the reason."}
     old = client.get("/jobs/batch_size", params={"job_id": "asr"})

@@ -22,6 +22,9 @@ from zeus.client.folds import Folds
 from zeus.client.report.energy import Energy, Hours, energy_of, footprint, is_flat, without_hours
 from zeus.client.report.job_report import JobReport, report
 from zeus.client.report.json import default_json, footprint_json, priced_saving, recurrence_json, saving_json
+from zeus.client.report.standing import UNREADABLE, is_loss, standing, state_of, why_failing
+from zeus.client.report.trial_facts import origin_json, watts_of
+from zeus.client.report.weeks import JobWeeks, cells_of
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ending, Kept, replace
 from zeus.ledger.charge import Spent
@@ -32,6 +35,7 @@ from zeus.tariff.rates import Prices
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+LISTED = ("owner", "gpu_model", "last_run_at", "failures", "failing")
 NO_PRICES = Prices()  # of a reader who gives no rates
 
 
@@ -46,6 +50,17 @@ class SavingSums(msgspec.Struct, frozen=True, array_like=True):
     compared_seconds: float
 
 
+class Listing(msgspec.Struct, frozen=True, array_like=True):
+    """What lists are filtered and sorted by, beside the totals."""
+
+    owner: str = ""
+    gpu_model: str | None = None
+    last_run_at: str | None = None
+    failures: int = 0
+    failing: bool = False
+    running: int = 0  # trials; not stored
+
+
 class JobTotals(msgspec.Struct, frozen=True, array_like=True):
     """What a job adds to the totals."""
 
@@ -57,10 +72,17 @@ class JobTotals(msgspec.Struct, frozen=True, array_like=True):
     saving: SavingSums | None
     used: Energy = ()  # of all trials
     compared: Energy = ()  # of the recurrences of its saving
+    listing: Listing = Listing()
 
     def with_running(self, running: Iterable[Kept]) -> JobTotals:
         """Also with what trials that run have reported."""
-        return replace(self, joules=_joules(self.joules, running), used=(*self.used, *energy_of(running)))
+        running = list(running)
+        return replace(
+            self,
+            joules=_joules(self.joules, running),
+            used=(*self.used, *energy_of(running)),
+            listing=replace(self.listing, running=len(running)),
+        )
 
 
 class _Row(msgspec.Struct, array_like=True):
@@ -88,6 +110,7 @@ class JobDigest(NamedTuple):
     last: Energy
     recent: Energy
     running: Sequence[Kept] = ()  # not stored
+    weeks: JobWeeks = JobWeeks()  # empty: not read
 
     @classmethod
     def of(cls, report: JobReport) -> JobDigest:
@@ -127,7 +150,9 @@ class JobDigest(NamedTuple):
             "costs": costs,
             "changed_at": max((kept.changed_at for kept in report.trials), default=report.job.at),
             "remark": report.stuck,
+            "max_epochs": report.job.spec.max_epochs,
         }
+        brief |= standing(report, brief)
         sums = None if saving is None else SavingSums(**{name: saving[name] for name in SavingSums.__struct_fields__})
         totals = JobTotals(
             len(report.trials),
@@ -138,8 +163,9 @@ class JobDigest(NamedTuple):
             sums,
             used,
             compared,
+            Listing(*(brief[name] for name in LISTED)),
         )
-        return cls(totals, brief, at_last, lately, running)
+        return cls(totals, brief, at_last, lately, running, _weeks(report, brief, ended))
 
     def shown(self, prices: Prices) -> Json:
         """The brief, with what running trials have reported, for a reader who pays these prices."""
@@ -154,8 +180,9 @@ class JobDigest(NamedTuple):
                 if row[name] is not None:
                     row[name] = priced_saving(row[name], footprint(paid, prices))
         if running:
-            row["running"] = [_running(kept) for kept in running]
+            row["running"] = [{**_running(kept), "max_epochs": row["max_epochs"]} for kept in running]
             row["joules"] = _joules(row["joules"], running)
+        row["state"] = state_of(row)
         return row
 
     def to_store(self, stamp: str) -> Digest:
@@ -164,7 +191,7 @@ class JobDigest(NamedTuple):
         energies = [totals.used, totals.compared, self.last, self.recent]
         hours = _Hours(*([part.hours for part in energy] for energy in energies))
         used, compared, last, recent = map(without_hours, energies)
-        texts = (replace(totals, used=used, compared=compared), _Row(self.brief, last, recent), hours)
+        texts = (replace(totals, used=used, compared=compared), _Row(self.brief, last, recent), hours, self.weeks)
         return Digest(stamp, *(msgspec.json.encode(one).decode() for one in texts))
 
     @classmethod
@@ -181,6 +208,7 @@ class JobDigest(NamedTuple):
 _totals = msgspec.json.Decoder(JobTotals)
 _row = msgspec.json.Decoder(_Row)
 _hours = msgspec.json.Decoder(_Hours)
+_decode_weeks = msgspec.json.Decoder(JobWeeks).decode
 
 
 def totals_from_store(kept: Digest, prices: Prices) -> JobTotals:
@@ -191,6 +219,23 @@ def totals_from_store(kept: Digest, prices: Prices) -> JobTotals:
     hours = _hours.decode(kept.hours)
     used, compared = _with_hours(totals.used, hours.used), _with_hours(totals.compared, hours.compared)
     return replace(totals, used=used, compared=compared)
+
+
+def weeks_from_store(kept: Digest) -> JobWeeks:
+    """What a job used and saved by week."""
+    return _decode_weeks(kept.weeks)
+
+
+def _weeks(report: JobReport, brief: Json, ended: list[Kept]) -> JobWeeks:
+    saving = brief["saving"]
+    losing = saving is not None and is_loss(saving["joules"], saving["joules_error"], saving["compared_joules"])
+    return JobWeeks(
+        brief["owner"],
+        brief["last_run_at"],
+        saving["sentence"] if saving is not None and losing else "",
+        why_failing(brief) if brief["failing"] else "",
+        cells_of(report.settled, ended),
+    )
 
 
 def brief(report: JobReport, prices: Prices = NO_PRICES) -> Json:
@@ -225,7 +270,7 @@ def unreadable(job_id: str, wrong: Exception) -> Json:
     )
     told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
     why = f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"
-    return {**unknown, **told, "default_why_not": f"the job {why}", "remark": why}
+    return {**unknown, **UNREADABLE, **told, "default_why_not": f"the job {why}", "remark": why}
 
 
 def _compared(ledger: JobLedger, some: Iterable[Recurrence], trials: Iterable[Kept]) -> Energy:
@@ -259,6 +304,10 @@ def _running(kept: Kept) -> Json:
         "metric": None if told is None else told.metric,
         "joules": None if told is None else told.joules,
         "asked_at": kept.asked_at,
+        **origin_json(kept),
+        "watts": watts_of(kept),
+        "gpu_model": ask.gpu_model,
+        "gpus": ask.gpus.count,
     }
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from zeus import __version__
 from zeus.client.folds import Folds
-from zeus.client.report.brief import JobDigest, JobTotals, digest_of, totals_from_store
+from zeus.client.report.brief import JobDigest, JobTotals, digest_of, totals_from_store, weeks_from_store
 from zeus.client.report.energy import is_flat
+from zeus.client.report.weeks import JobWeeks
 from zeus.errors import InputError, NotKnown, StoreError
+from zeus.job import Kept
 from zeus.store.api import Digest, Glance, Store
 from zeus.tariff.rates import Prices
 
+T = TypeVar("T")
 Json = dict[str, Any]
-SHAPE = 1  # raise it when a digest says something else about the same facts
+SHAPE = 2  # raise it when a digest says something else about the same facts
 AT_ONCE = 100  # digests that are written together
 
 
@@ -24,6 +27,13 @@ class Totals(NamedTuple):
     """What each job adds to the totals, and how many jobs are not counted yet."""
 
     rows: Mapping[str, JobTotals]
+    uncounted: int
+
+
+class Weeks(NamedTuple):
+    """What each job used and saved by week, and how many jobs are not counted yet."""
+
+    rows: Mapping[str, JobWeeks]
     uncounted: int
 
 
@@ -58,22 +68,42 @@ class Digests:
 
         Where that does not suffice, an outdated digest counts, and a job that has none is left out.
         """
-        begun, found = self._clock(), self._store.glances(briefs=False, hours=not is_flat(prices))
-        missing = {name: one for name, one in found.items() if not _is_current(one)}
-        if seconds <= 0:
-            missing = {}
-        fresh = dict[str, JobTotals]()
+        return Totals(
+            *self._rows(
+                self._store.glances(briefs=False, hours=not is_flat(prices)),
+                lambda digest: digest.totals.with_running(digest.running),
+                lambda kept, running: totals_from_store(kept, prices).with_running(running),
+                seconds,
+            )
+        )
+
+    def weeks(self, seconds: float) -> Weeks:
+        """What each job used and saved by week, like `totals`. Running trials count when they have ended."""
+        found = self._store.glances(briefs=False, weeks=True)
+        return Weeks(*self._rows(found, lambda digest: digest.weeks, lambda kept, _: weeks_from_store(kept), seconds))
+
+    def _rows(
+        self,
+        found: Mapping[str, Glance],
+        fresh_row: Callable[[JobDigest], T],
+        kept_row: Callable[[Digest, Sequence[Kept]], T],
+        seconds: float,
+    ) -> tuple[dict[str, T], int]:
+        """A row for each job that has a digest now, and how many have none."""
+        begun = self._clock()
+        missing = {name: one for name, one in found.items() if not _is_current(one)} if seconds > 0 else {}
+        fresh = dict[str, T]()
         for name, digest in self._computed(dict(sorted(missing.items(), key=lambda pair: pair[1].digest is not None))):
-            fresh[name] = digest.totals.with_running(digest.running)
+            fresh[name] = fresh_row(digest)
             if self._clock() - begun > seconds:
                 break
-        rows = dict[str, JobTotals]()
+        rows = dict[str, T]()
         for name, one in found.items():
             if name in fresh:
                 rows[name] = fresh[name]
             elif one.digest is not None and one.digest.stamp.startswith(_prefix()):
-                rows[name] = totals_from_store(one.digest, prices).with_running(one.running)
-        return Totals(rows, len(found) - len(rows))
+                rows[name] = kept_row(one.digest, one.running)
+        return rows, len(found) - len(rows)
 
     def refresh(self, job_id: str) -> None:
         """Compute and store the digest of a job, if it is missing or outdated."""

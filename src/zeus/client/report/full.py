@@ -20,8 +20,8 @@ from zeus.tariff.rates import Footprint, Prices
 Json = dict[str, Any]
 
 
-def full(report: JobReport, prices: Prices = NO_PRICES) -> Json:
-    """Everything about one job."""
+def full(report: JobReport, prices: Prices = NO_PRICES, logs: Mapping[int, str] | None = None) -> Json:
+    """Everything about one job. `logs`: when the log of each trial was stored."""
     following, gpus = report.following, report.gpus
     worth = _by_recurrence(report.trials, prices)
     return {
@@ -30,14 +30,14 @@ def full(report: JobReport, prices: Prices = NO_PRICES) -> Json:
         "policy_version": report.job.policy_version,
         "revision": report.job.revision,
         "registered_at": report.job.at,
-        "gpu_model": None if gpus is None else gpus.label,
+        "paused_by": report.job.paused_by,
         "max_watts": None if gpus is None else gpus.max_watts,
         "next": None if following is None else plain(following),
         "stuck": report.stuck,
         "sizes": [{**asdict(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
         "points": [asdict(one) for one in report.front],
         "history": [recurrence_json(report.ledger, one, worth.get(one.number)) for one in report.ledger.recurrences],
-        "tries": [trial_json(report.job.spec, kept, prices) for kept in report.trials],
+        "tries": [trial_json(report.job.spec, kept, prices, logs) for kept in report.trials],
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from zeus.client.folds import Folds, as_of_now
+from zeus.client.folds import Folds, as_of_now, paused_decision
 from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Gpus, Kept, Pardoned, Profiled, replace
@@ -100,7 +100,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
             last = trials[-1].trial.ask
             ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
             try:
-                following = decided(policy, state, job.spec, ask)
+                following = paused_decision(job) or decided(policy, state, job.spec, ask)
             except InputError as wrong:
                 stuck = str(wrong)
     return JobReport(

@@ -7,12 +7,14 @@ format: it holds the facts themselves, which programs read back.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
 from msgspec import structs
 
 from zeus.client.report.energy import energy_of, footprint
+from zeus.client.report.trial_facts import curve_json, origin_json
 from zeus.cost import CostModel
 from zeus.job import JobSpec, Kept, Kind
 from zeus.job.wire import plain, to_json
@@ -35,8 +37,8 @@ def spec_json(spec: JobSpec) -> Json:
 # ---------------------------------------------------------------------- its trials and recurrences
 
 
-def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
-    """One trial as a row in a table. Its cost is at the job's present η."""
+def trial_json(spec: JobSpec, kept: Kept, prices: Prices, logs: Mapping[int, str] | None = None) -> Json:
+    """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number."""
     trial, told = kept.trial, kept.told
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
     return {
@@ -66,6 +68,9 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
+        **origin_json(kept),
+        "curve": curve_json(kept),
+        "log_at": (logs or {}).get(trial.number),
     }
 
 

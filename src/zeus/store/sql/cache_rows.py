@@ -1,4 +1,4 @@
-"""Rows of the caches beside the facts, digests and snapshots, and of the open trials of many jobs."""
+"""Rows beside the facts: digests, snapshots and the keys of asks, and the open trials of many jobs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from zeus.errors import InputError
-from zeus.job import Kept
+from zeus.job import Kept, Trial
 from zeus.store.api import Digest, LogPoint, Snapshot
 from zeus.store.sql.database import Transaction
-from zeus.store.sql.rows import EACH_TRIAL, insert, named, to_kept
+from zeus.store.sql.rows import EACH_TRIAL, JobRow, find_trial, insert, named, to_kept
 
 
-def digests_of(db: Transaction, names: Sequence[str] | None, *, briefs: bool, hours: bool) -> dict[str, Digest]:
-    columns = ["job_id", "stamp", "totals", "brief" if briefs else "''", "hours" if hours else "''"]
+def digests_of(
+    db: Transaction, names: Sequence[str] | None, *, briefs: bool, hours: bool, weeks: bool
+) -> dict[str, Digest]:
+    wanted = {"brief": briefs, "hours": hours, "weeks": weeks}
+    columns = ["job_id", "stamp", "totals", *(name if is_read else "''" for name, is_read in wanted.items())]
     found = named(db, f"SELECT {', '.join(columns)} FROM zeus_digests", "job_id", names)
     return {name: Digest(*texts) for name, *texts in found}
 
@@ -52,3 +55,16 @@ def put_snapshot(db: Transaction, job_id: str, one: Snapshot) -> None:
 def _put(table: str, columns: Sequence[str]) -> str:
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
     return f"{insert(table, ('job_id', *columns))} ON CONFLICT (job_id) DO UPDATE SET {changes}"
+
+
+def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
+    """The trial that an ask with this key has opened, or None."""
+    if key is None:
+        return None
+    found = db.row("SELECT number FROM zeus_asks WHERE job_id = :job_id AND key = :key", job_id=job.id, key=key)
+    return None if found is None else find_trial(db, job, found[0]).trial
+
+
+def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
+    """Remember the key of an ask, in case the ask is repeated."""
+    db.run(insert("zeus_asks", ("job_id", "key", "number")), job_id=job_id, key=key, number=number)

@@ -9,8 +9,8 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history, replace
-from zeus.job.wire import dumps, from_json, loads, to_text
+from zeus.job import Ask, Event, Kept, Origin, Outcome, Pardoned, Profiled, Trial, history, replace
+from zeus.job.wire import dumps, from_json, loads, plain, read, to_text
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.api import START, Job, Log, LogPoint, Names
@@ -33,6 +33,7 @@ class JobRow(NamedTuple):
     recurrences: int
     job: str
     mark: str
+    owner: str
 
 
 class TrialRow(NamedTuple):
@@ -47,6 +48,7 @@ class TrialRow(NamedTuple):
     leased_until: str | None
     so_far: str | None
     trial: str
+    origin: str | None
 
 
 def insert(table: str, columns: Sequence[str]) -> str:
@@ -77,7 +79,7 @@ _FACTS = (
     " UNION ALL SELECT event, 0 FROM zeus_events WHERE job_id = :job_id AND sequence > :after"
 )
 # All that belongs to a job, by the column that names it.
-_TABLES = ("asks", "digests", "snapshots", "marks", "places", "trials", "events", "revisions")
+_TABLES = ("asks", "digests", "logs", "snapshots", "marks", "places", "trials", "events", "revisions")
 _PARTS = (
     *(f"zeus_{one} WHERE job_id" for one in _TABLES),
     "zeus_profiles WHERE job",
@@ -151,17 +153,17 @@ def all_jobs(db: Transaction) -> list[JobRow]:
 
 
 def to_job(row: JobRow) -> Job:
-    return _read_job(row.job, row.generation)
+    return _read_job(row.job, row.generation, row.owner)
 
 
 @lru_cache(64)
-def _read_job(text: str, generation: str) -> Job:
-    return jsonl.job_from_json(loads(text), generation)
+def _read_job(text: str, generation: str, owner: str) -> Job:
+    return replace(jsonl.job_from_json(loads(text), generation), owner=owner)
 
 
 def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
     found = db.rows("SELECT job FROM zeus_revisions WHERE job_id = :job_id ORDER BY revision", job_id=row.id)
-    return [jsonl.job_from_json(loads(text), row.generation) for (text,) in found]
+    return [_read_job(text, row.generation, row.owner) for (text,) in found]
 
 
 def insert_job(db: Transaction, past: History, used: int = 0) -> None:
@@ -176,6 +178,7 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
         recurrences=past.recurrences,
         job=texts[-1],
         mark="",
+        owner=latest.owner,
     )
     db.run(insert("zeus_jobs", JobRow._fields), **row._asdict())
     revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
@@ -197,6 +200,11 @@ def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) ->
     return job
 
 
+def put_owner(db: Transaction, job_id: str, owner: str) -> None:
+    """Say whose job it is."""
+    db.run("UPDATE zeus_jobs SET owner = :owner WHERE id = :job_id", job_id=job_id, owner=owner)
+
+
 def forget_job(db: Transaction, job: JobRow) -> None:
     """Delete everything about a job except its last trial number."""
     for part in (*_PARTS, "zeus_jobs WHERE id"):
@@ -216,7 +224,7 @@ def restart_job(db: Transaction, job: Job) -> None:
     for part in _PARTS:
         db.run(f"DELETE FROM {part} = :job_id", job_id=job.id)
     text = dumps(jsonl.job_to_json(job))
-    begun = JobRow(job.id, job.generation, 0, job.first - 1, 0, text, "")
+    begun = JobRow(job.id, job.generation, 0, job.first - 1, 0, text, "", job.owner)
     changes = ", ".join(f"{name} = :{name}" for name in JobRow._fields if name != "id")
     db.run(f"UPDATE zeus_jobs SET {changes} WHERE id = :id", **begun._asdict())
     db.run(_ADD_REVISION, job_id=job.id, revision=job.revision, job=text)
@@ -294,6 +302,7 @@ def to_kept(values: tuple[Any, ...]) -> Kept:
         changed_at=row.changed_at,
         leased_until=row.leased_until,
         so_far=None if row.so_far is None else from_json(loads(row.so_far), Outcome),
+        origin=None if row.origin is None else read(loads(row.origin), Origin),
     )
 
 
@@ -311,6 +320,7 @@ def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
         "leased_until": kept.leased_until,
         "so_far": None if kept.so_far is None else to_text(kept.so_far),
         "trial": text,
+        "origin": None if kept.origin is None else dumps(plain(kept.origin)),
     }
 
 
@@ -384,17 +394,4 @@ def pulse(db: Transaction, names: Sequence[str] | None = None) -> dict[str, str]
 
 def pulse_of(row: JobRow) -> str:
     """A text that changes whenever the job's facts or its spec do."""
-    return f"{row.generation}:{row.sequence}:{row.mark}:{crc32(row.job.encode()):08x}"
-
-
-def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
-    """The trial that an ask with this key has opened, or None."""
-    if key is None:
-        return None
-    found = db.row("SELECT number FROM zeus_asks WHERE job_id = :job_id AND key = :key", job_id=job.id, key=key)
-    return None if found is None else find_trial(db, job, found[0]).trial
-
-
-def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
-    """Remember the key of an ask, in case the ask is repeated."""
-    db.run(insert("zeus_asks", ("job_id", "key", "number")), job_id=job_id, key=key, number=number)
+    return f"{row.generation}:{row.sequence}:{row.mark}:{crc32((row.job + row.owner).encode()):08x}"
