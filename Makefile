@@ -86,12 +86,12 @@ bench: $(VENV)/.dev
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 -p schemathesis.pytest.plugin tests/journey/service/openapi_requests.py
 	$(BIN)/python benchmarks/slurm.py --check  # as root, with slurm-wlm and munge
 
-# The paper's figures from its traces (docs/artifact.md). Data are looked for before anything is installed. Whoever has
+# The paper's figures from its traces (docs/reproducing.md). Data are looked for before anything is installed. Whoever has
 # the packages for developing has matplotlib.
 reproduce:
 	@test -e '$(DATA)/nsdi23_traces/summary_power_v100.csv' || { \
 	  echo "make reproduce: no paper's traces in $(DATA)/nsdi23_traces (summary_train.csv, summary_power_v100.csv). Set" \
-	       "ZEUS_DATA to the folder that holds nsdi23_traces. docs/artifact.md says where to get the data." >&2; exit 2; }
+	       "ZEUS_DATA to the folder that holds nsdi23_traces. docs/reproducing.md says where to get the data." >&2; exit 2; }
 	@$(MAKE) --silent $(or $(wildcard $(VENV)/.dev),$(VENV)/.plots)
 	$(BIN)/zeus reproduce --traces '$(DATA)/nsdi23_traces' --data '$(DATA)' --out '$(OUT)'
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import fmean
 
 from zeus.policy.registry import find_policy
-from zeus.reproduce import reference
-from zeus.reproduce.reference import Numbers
+from zeus.reproduce.figures import reference
+from zeus.reproduce.figures.reference import Numbers
 from zeus.simulate import baselines, regret
 from zeus.simulate.replay import job_of, replay
 from zeus.simulate.traces.published import load

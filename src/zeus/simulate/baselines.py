@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from zeus.cost import Use
@@ -121,16 +122,26 @@ class Contender:
     failures_charged: bool = True
 
 
+def _grid(workload: Workload, eta: float, *, free: bool, from_default: bool) -> Contender:
+    """Grid Search from the smallest size up, or from b0 down and then up."""
+    pairs = workload.pairs
+    if from_default:
+        b0 = workload.default
+        pairs = tuple(sorted(pairs, key=lambda pair: (pair[0] > b0, pair[0] if pair[0] > b0 else -pair[0])))
+    return Contender(Grid(pairs, "grid-free" if free else "grid"), LimitFromPolicy, failures_charged=not free)
+
+
 Maker: TypeAlias = Callable[[Workload, float], Contender]  # takes a workload and η
 
 POLLUX: Final = "pollux"  # changes the batch size during a run, so `zeus.simulate.pollux` replays it
 
 OWN: Final[dict[str, Maker]] = {
     "default": lambda workload, eta: Contender(Fixed("default", default_pair(workload)), LimitFromPolicy),
-    "grid": lambda workload, eta: Contender(Grid(workload.pairs), LimitFromPolicy),
-    "grid-free": lambda workload, eta: Contender(
-        Grid(workload.pairs, "grid-free"), LimitFromPolicy, failures_charged=False
-    ),
+    **{
+        f"grid{free}{order}": partial(_grid, free=bool(free), from_default=bool(order))
+        for free in ("", "-free")
+        for order in ("", ":from-default")
+    },
     "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), LimitFromPolicy),
     "structured": lambda workload, eta: Contender(find_policy("structured"), Walked),
     "structured:no-alarm": lambda workload, eta: Contender(find_policy("structured:no-alarm"), Walked),

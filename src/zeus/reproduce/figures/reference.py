@@ -10,20 +10,23 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zeus.reproduce import drawing, style
+from zeus.reproduce.comparison import Expected
 from zeus.reproduce.derived import converged
-from zeus.reproduce.expected import Expected
-from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Figure, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.simulate import regret
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "reference"
-WHO = "They get"
-TITLE = "The paper's policy, compared with an independent simulator"
-RATIO: Final = 0.04  # tolerance of a ratio to Default, of the order of what 20 seeds vary by
-REGRET: Final = 0.30  # relative tolerance of a regret, which varies that much over 20 seeds
+NAME: Final = "reference"
+RATIO: Final = 0.04  # tolerance of a ratio to Default; reference.toml says why
+REGRET: Final = 0.30  # relative tolerance of a regret
+QUANTITIES: Final = {
+    "energy": "energy of the last five recurrences / Default",
+    "time": "time of the last five recurrences / Default",
+    "regret": "cumulative regret",
+}
 
 
 class Numbers(NamedTuple):
@@ -36,7 +39,7 @@ class Numbers(NamedTuple):
 
 def table() -> dict[str, dict[str, Numbers]]:
     """The numbers of the other simulator, by GPU and workload."""
-    text = (files(__package__) / "reference.toml").read_text(encoding="utf-8")
+    text = (files("zeus.reproduce") / "reference.toml").read_text(encoding="utf-8")
     return {gpu: {name: Numbers(*row) for name, row in one.items()} for gpu, one in tomllib.loads(text).items()}
 
 
@@ -45,25 +48,17 @@ def expected() -> list[Expected]:
     return [
         Expected(
             _id(gpu, name, what),
-            f"{name} on {style.GPUS[gpu]}: {_WORDS[what]}",
+            f"{name} on {style.GPUS[gpu]}: {QUANTITIES[what]}",
             value,
             "J" if what == "regret" else "",
             "the other simulator, not the paper",
             REGRET * value if what == "regret" else RATIO,
-            basis="scatter",
             kind="simulator",
         )
         for gpu, row in table().items()
         for name, numbers in row.items()
         for what, value in numbers._asdict().items()
     ]
-
-
-_WORDS: Final = {
-    "energy": "energy of the last five recurrences / Default",
-    "time": "time of the last five recurrences / Default",
-    "regret": "cumulative regret",
-}
 
 
 def _id(gpu: str, workload: str, what: str) -> str:
@@ -116,3 +111,8 @@ def draw(axes: Axes, panel: Panel) -> None:
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
     axes.set_ylabel("Ours / theirs")
     drawing.legend_below(axes)
+
+
+FIGURES: Final = (
+    Figure(NAME, "The paper's policy, compared with an independent simulator", compute, draw, cases, who="They get"),
+)

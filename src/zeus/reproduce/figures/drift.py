@@ -1,4 +1,4 @@
-"""Figure 10 (§6.4): Zeus under data drift, on the slices of Capriccio. Ours come from a sample of Sentiment140."""
+"""§6.4: Zeus under data drift, on the slices of Capriccio (Figure 10). Ours come from a sample of Sentiment140."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from zeus.errors import InputError
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import unknown
-from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Figure, Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.drift import capriccio, experiment
 from zeus.simulate.drift.reaction import FEWEST_SEEDS, Reaction, reaction
@@ -19,8 +19,7 @@ from zeus.simulate.workload import Workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "figure_10"
-TITLE = "Energy, time and batch size under data drift (sample of Sentiment140, virtual V100)"
+NAME: Final = "figure_10"
 SAMPLE: Final = Path("sentiment140_sample") / "sentiment140_sample.csv"
 QUICK: Final = 4  # slices
 SHOWN: Final = {"energy": "Energy to accuracy (kJ)", "time": "Time to accuracy (s)", "batch_size": "Batch size"}
@@ -105,6 +104,10 @@ def draw(axes: Axes, panel: Panel) -> None:
     first, last = days(panel)[0], days(panel)[-1]
     shown = range(first, last + 1, max(1, (last - first) // 10))
     axes.set_xticks(shown, [f"{date.fromordinal(day):%d %b}" for day in shown])
-    axes.set_xlabel(f"First day of the slice, {panel.column('date')[0][:4]}")
-    axes.set_ylabel(SHOWN[what])
+    axes.set(xlabel=f"First day of the slice, {panel.column('date')[0][:4]}", ylabel=SHOWN[what])
     axes.legend(loc="best")
+
+
+FIGURES: Final = (
+    Figure(NAME, "Energy, time and batch size under data drift (sample of Sentiment140, virtual V100)", compute, draw),
+)

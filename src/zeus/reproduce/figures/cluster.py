@@ -1,4 +1,4 @@
-"""Figure 9 (§6.3): a cluster of recurring jobs under Default, Grid Search and Zeus.
+"""§6.3: a cluster of recurring jobs under Default, Grid Search and Zeus (Figure 9).
 
 The jobs are those of `--groups`. Without it they are a composite of two other clusters, and every row says so.
 """
@@ -6,13 +6,13 @@ The jobs are those of `--groups`. Without it they are a composite of two other c
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zeus.errors import InputError
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import unknown
-from zeus.reproduce.figures.figure_07 import FREE
-from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
+from zeus.reproduce.figures.performance import FREE
+from zeus.reproduce.panel import HALF, Figure, Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.cluster.composite import composite
 from zeus.simulate.cluster.groups import TASK_JOBS, GroupRow, simulate
@@ -22,19 +22,18 @@ from zeus.simulate.workers import spread
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "figure_09"
-TITLE = "Energy and time of a cluster's recurring jobs, relative to Default (V100)"
-POLICIES = {"default": "Default", "grid": "Grid Search", "grid-free": FREE, "paper": "Zeus"}
-COMPOSITE = (
+NAME: Final = "figure_09"
+POLICIES: Final = {"default": "Default", "grid": "Grid Search", "grid-free": FREE, "paper": "Zeus"}
+COMPOSITE: Final = (
     "Ours is a composite of two other clusters, so only the order of magnitude can be compared. A few groups of "
     "hundreds of jobs hold most of its work, so little of it is exploration."
 )
-HIGHEST = 10.0  # higher bars are cut off
-LUCK = (
+HIGHEST: Final = 10.0  # higher bars are cut off
+LUCK: Final = (
     "Ratios are to what Default is expected to use for the same work. Default's own bar differs from 1 by the luck of "
-    "its runs, most where there are few jobs."
+    "its runs, most where there are few jobs. A bar with a break in it is cut off."
 )
-NUMBERS = ("jobs", "energy_low", "energy_high", "time_low", "time_high", "below_grid")
+NUMBERS: Final = ("jobs", "energy_low", "energy_high", "time_low", "time_high", "below_grid")
 
 
 def compute(study: Study) -> Result:
@@ -46,50 +45,55 @@ def compute(study: Study) -> Result:
         return unknown(NAME, NUMBERS, str(wrong))
     processes = study.processes if trace.jobs > 4 * TASK_JOBS else 1  # for less, starting processes takes longer
     found = simulate(clusters, list(POLICIES), workers=partial(spread, processes=processes))
+    own = " (composite cluster)" if study.groups is None else ""
+    columns = ("workload", "method", "ratio", "jobs", "cumulative_regret")
     panels = tuple(
         Panel(
             f"{NAME}{letter}",
-            f"{what.capitalize()} of all jobs of a workload, including exploration{_composite(study)}",
-            ("workload", "method", "ratio", "jobs", "cumulative_regret"),
-            rows(
-                (r.workload, POLICIES[r.policy], getattr(r, f"{what}_ratio"), r.jobs, r.cumulative_regret)
-                for r in found
-            ),
+            f"{what.capitalize()} of all jobs of a workload, including exploration{own}",
+            columns,
+            rows((r.workload, POLICIES[r.policy], getattr(r, f"{what}_ratio"), r.jobs, r.cumulative_regret)
+                 for r in found),
             HALF,
         )
         for letter, what in (("a", "energy"), ("b", "time"))
-    )
+    )  # fmt: skip
     jobs = sum(cluster.jobs for cluster in clusters)
     groups = sum(len(cluster.groups) for cluster in clusters)
     remark = f"{jobs} jobs of {groups} groups; {trace.source}. {LUCK}"
     if study.groups is None:
         remark += " These are not the jobs of the paper."
-        return Result(panels, _numbers(found, None, COMPOSITE), remark)
-    return Result(panels, _numbers(found, jobs, remark), remark)
+        return Result(panels, numbers(found, None, COMPOSITE), remark)
+    return Result(panels, numbers(found, jobs, remark), remark)
 
 
-def _composite(study: Study) -> str:
-    return " (composite cluster)" if study.groups is None else ""
-
-
-def _numbers(found: list[GroupRow], jobs: int | None, note: str) -> tuple[Number, ...]:
-    regret = {(row.policy, row.workload): row.cumulative_regret or 0.0 for row in found}
+def numbers(found: list[GroupRow], jobs: int | None, note: str) -> tuple[Number, ...]:
     zeus = [row for row in found if row.policy == "paper"]
-    energy, time = ([100 * (1 - ratio) for ratio in some] for some in zip(*map(_ratios, zeus), strict=True))
-    below = sum(
-        regret["paper", row.workload] < min(regret[grid, row.workload] for grid in ("grid", "grid-free"))
-        for row in zeus
-    )
+    energy = [100 * (1 - row.energy_ratio) for row in zeus]
+    time = [100 * (1 - row.time_ratio) for row in zeus]
+    below, why_below = _below_grid(found)
+    why_jobs = "The paper's trace was not given (--groups). The figure shows a composite cluster."
     values = (jobs, min(energy), max(energy), -min(time), max(time), below)
-    why = "The paper's trace was not given (--groups). The figure shows a composite cluster."
-    notes = (why if jobs is None else note, *[note] * (len(NUMBERS) - 1))
+    notes = (why_jobs if jobs is None else note, note, note, note, note, f"{why_below} {note}".strip())
     return tuple(
         Number(f"{NAME}.{name}", value, note=said) for name, value, said in zip(NUMBERS, values, notes, strict=True)
     )
 
 
-def _ratios(row: GroupRow) -> tuple[float, float]:
-    return row.energy_ratio, row.time_ratio
+def _below_grid(found: list[GroupRow]) -> tuple[int | None, str]:
+    """On how many workloads Zeus regrets less than either Grid Search. None if a regret is not known, with the reason.
+
+    A workload of which no batch size reaches the target in every run has no best choice, so no regret.
+    """
+    regret = {(row.policy, row.workload): row.cumulative_regret for row in found}
+    if unknown_on := sorted({workload for (_, workload), value in regret.items() if value is None}):
+        return (
+            None,
+            f"The regret on {', '.join(unknown_on)} is not known: no batch size reaches the target in every run.",
+        )
+    known = {key: value for key, value in regret.items() if value is not None}
+    workloads = {row.workload for row in found}
+    return sum(known["paper", one] < min(known["grid", one], known["grid-free", one]) for one in workloads), ""
 
 
 def draw(axes: Axes, panel: Panel) -> None:
@@ -108,3 +112,8 @@ def draw(axes: Axes, panel: Panel) -> None:
     axes.set_xticks(range(len(jobs)), [f"{name}\njobs: {count:,}" for name, count in jobs.items()])
     axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / what Default should use")
     drawing.legend_below(axes)
+
+
+FIGURES: Final = (
+    Figure(NAME, "Energy and time of a cluster's recurring jobs, relative to Default (V100)", compute, draw),
+)
