@@ -17,7 +17,7 @@ from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial, replac
 from zeus.ledger.charge import cost_of
 from zeus.policy.api import Policy
 from zeus.policy.common import Rng
-from zeus.policy.registry import POLICIES, find_policy
+from zeus.policy.registry import find_policy, is_path, policy_names
 from zeus.simulate.limit_plans import JustInTime, LimitFromPolicy, Limits, OneARun, Pinned, Walked
 from zeus.simulate.regret import best_pair
 from zeus.simulate.workload import Workload
@@ -150,12 +150,14 @@ OWN: Final[dict[str, Maker]] = {
 
 
 def names() -> list[str]:
-    return sorted({*OWN, POLLUX, *(name for name, _ in POLICIES)})
+    return sorted({*OWN, POLLUX, *policy_names()})
 
 
 def check(name: str) -> None:
-    """Raise InputError unless a contender has this name."""
-    if name not in names():
+    """Raise InputError unless a contender has this name, or the name is `module:Class` of a policy."""
+    if is_path(name) and name not in names():
+        find_policy(name)
+    elif name not in names():
         raise InputError(f"unknown policy {name!r}. {suggest(name, names())}")
 
 
