@@ -67,11 +67,14 @@ def _id(gpu: str, workload: str, what: str) -> str:
 
 def cases(study: Study) -> list[Case]:
     return [
-        _case(study, gpu, name) for gpu, row in table().items() for name in row if name in study.every_size.get(gpu, {})
+        case_of(study, gpu, name)
+        for gpu, row in table().items()
+        for name in row
+        if name in study.every_size.get(gpu, {})
     ]
 
 
-def _case(study: Study, gpu: str, name: str) -> Case:
+def case_of(study: Study, gpu: str, name: str) -> Case:
     """The other simulator used all sizes of the traces, so this comparison does too."""
     smaller = study.every_size[gpu][name].sizes != study.workloads[gpu][name].sizes
     return Case(name, gpu=gpu, every_size=smaller)
@@ -92,7 +95,7 @@ def compute(study: Study) -> Result:
                 why = f"There is no power trace of the {style.GPUS[gpu]}."
                 numbers += [Number(_id(gpu, name, what), None, note=why) for what in theirs._fields]
                 continue
-            ours = mean(study, _case(study, gpu, name))
+            ours = mean(study, case_of(study, gpu, name))
             for what, value in ours._asdict().items():
                 numbers.append(Number(_id(gpu, name, what), value))
                 lines.append((style.GPUS[gpu], name, what, value / getattr(theirs, what)))
