@@ -83,7 +83,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/moving.py --seeds 5
 	$(BIN)/python benchmarks/cluster.py --jobs 100000 --groups 2000
 	$(BIN)/python benchmarks/savings_accuracy.py --seeds 200
-	$(BIN)/python benchmarks/honesty.py --quick
 	$(BIN)/python benchmarks/tuners.py --only optuna --trials 5  # Ray would listen on all interfaces
 	$(BIN)/python benchmarks/service.py --pairs 2000 --clients 50 --check
 	$(BIN)/python benchmarks/scale.py --quick

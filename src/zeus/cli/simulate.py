@@ -151,8 +151,8 @@ def load(
     if traces is None and settings.data() is not None and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
-        found = published.load(traces, gpu, names, known, smallest)
-        every = published.load(traces, gpu, names, known, smallest=1)
+        all_of = published.TraceFolder(traces, known)
+        found, every = (all_of.load(gpu, names, least) for least in (smallest, 1))
         if fewer := [name for name, one in found.items() if one.sizes != every[name].sizes]:
             click.echo(
                 f"zeus: batch sizes below {smallest} of {', '.join(fewer)} are left out. To use them, give "
