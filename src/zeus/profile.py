@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
@@ -25,15 +25,17 @@ __getattr__ = lazy_getattr(  # names of the existing package; this module itself
     ),
 )
 
+_Whole = Annotated[int, Meta(ge=1, le=2**53)]  # as far as all who read JSON agree
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
     """What a profile was measured for. It is used for nothing else."""
 
     job: str
-    batch_size: int
+    batch_size: _Whole
     gpu_model: str
-    gpu_count: int
+    gpu_count: _Whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,8 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
     """
     with optional("zeus export", "service"):
         from zeus.service.dashboard.export import export as page
-    from zeus.store import open_store
+    from zeus.store import MemoryStore, open_store
     from zeus.store.address import is_service, resolve
-    from zeus.store.memory import MemoryStore
 
     kept = existing_jobs(url)
     if is_service(resolve(url)):

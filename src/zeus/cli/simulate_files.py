@@ -57,7 +57,7 @@ def _parquet(path: Path, gpu: str, runs: Sequence[ReplayResult]) -> None:
     try:
         pandas: Any = import_module("pandas")
     except ImportError as missing:
-        raise InputError(f"--out {path} needs pandas and pyarrow. Run `pip install pandas pyarrow`.") from missing
+        raise InputError(f"--out {path} needs pandas and pyarrow, which are not installed.") from missing
     pandas.DataFrame(_rows(gpu, runs)).to_parquet(path)
 
 

@@ -12,9 +12,8 @@ from zeus.client.resilient.outbox import Outbox
 from zeus.errors import NotKnown
 from zeus.job import JobSpec
 from zeus.launcher_env import launcher_env
-from zeus.store import Store, open_store
+from zeus.store import MemoryStore, Store, open_store
 from zeus.store.address import address_of, file_of, is_service, resolve
-from zeus.store.memory import MemoryStore
 
 
 def open_jobs(where: str | Store | None = None) -> JobsApi:

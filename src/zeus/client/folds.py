@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from zeus.errors import InputError
+from zeus.client import snapshots
+from zeus.errors import InputError, StoreError
 from zeus.job import Ask, Decision, Ending, Event, Trial
 from zeus.policy.api import decided
 from zeus.policy.registry import find_policy
 from zeus.policy.repricing import repriced
 from zeus.store.api import START, Facts, Job, LogPoint, Store
 
-KEPT = 2_000  # cached folds, some kilobytes each; an evicted one is replayed from the facts when its job asks again
+KEPT = 2_000  # cached folds, some kilobytes each
 TURNS = 64  # locks; jobs that share one rarely meet
+SNAPSHOT_EVERY = 64  # events after which the store gets another snapshot, which is about a kilobyte
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class _Fold:
     job: Job  # as it was folded
     point: LogPoint
     state: Any
+    stored: int = 0  # the sequence number of the last snapshot
 
 
 class Folds:
@@ -45,15 +48,32 @@ class Folds:
             cached = self._folds.get(job.id)  # not removed: concurrent callers start from it too
         since = START if cached is None or cached.job != job else cached.point
         log = facts(since)
-        state = policy.start(job.spec) if cached is None or log.begin == START else cached.state
+        if cached is None or log.begin == START:
+            state, stored = policy.start(job.spec), 0
+        else:
+            state, stored = cached.state, cached.stored
         for event in log.events:
             if (now := as_of_now(job, event)) is not None:
                 state = policy.observe(state, now)
+        self._keep(_Fold(job, log.end, state, stored))
+        return state
+
+    def state_in(self, store: Store, job: Job) -> Any:
+        """The state of the job's policy after all of its facts in this store.
+
+        A process that does not know the job starts from the store's snapshot, and sometimes stores a newer one.
+        """
         with self._lock:
-            self._folds.pop(job.id, None)  # so that the newest entries are last
-            self._folds[job.id] = _Fold(job, log.end, state)
-            while len(self._folds) > KEPT:
-                del self._folds[next(iter(self._folds))]
+            cached = self._folds.get(job.id)
+        if cached is None or cached.job != job:
+            self._start_from_snapshot(store, job)
+        state = self.state(job, partial(store.log, job.id))
+        with self._lock:
+            fold = self._folds.get(job.id)
+        if fold is not None and fold.point.sequence - fold.stored >= SNAPSHOT_EVERY:
+            with contextlib.suppress(StoreError, InputError):  # it is busy or read-only
+                store.keep_snapshot(job.id, snapshots.take(fold.job, fold.point, fold.state))
+            self._keep(replace(fold, stored=fold.point.sequence))
         return state
 
     def prepare(self, store: Store, job_id: str) -> None:
@@ -64,7 +84,20 @@ class Folds:
         with self._turns[hash(job_id) % TURNS], contextlib.suppress(InputError):  # the ask itself says what is wrong
             with self._lock:
                 cached = self._folds.get(job_id)
-            self.state(store.job(job_id) if cached is None else cached.job, partial(store.log, job_id))
+            self.state_in(store, store.job(job_id) if cached is None else cached.job)
+
+    def _start_from_snapshot(self, store: Store, job: Job) -> None:
+        if (found := store.snapshot(job.id)) is not None:
+            start = find_policy(job.spec.policy, job.policy_version).start(job.spec)
+            if (state := snapshots.read(found, job, start)) is not None:
+                self._keep(_Fold(job, found.point, state, found.point.sequence))
+
+    def _keep(self, fold: _Fold) -> None:
+        with self._lock:
+            self._folds.pop(fold.job.id, None)  # so that the newest entries are last
+            self._folds[fold.job.id] = fold
+            while len(self._folds) > KEPT:
+                del self._folds[next(iter(self._folds))]
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """The callback for `Store.ask`."""

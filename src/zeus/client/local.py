@@ -103,7 +103,7 @@ class LocalJobs:
             return Heartbeat(trial, True)
         job = self.store.job(ref.job_id)
         policy = find_policy(job.spec.policy, job.policy_version)
-        state = self._folds.state(job, partial(self.store.log, job.id))
+        state = self._folds.state_in(self.store, job)
         return Heartbeat(trial, policy.keep_going(state, trial, so_far.epochs, next_cost))
 
     def tell(self, ref: TrialRef, outcome: Outcome) -> Trial:

@@ -79,7 +79,7 @@ def recur(
 
     >>> from zeus.job import JobSpec
     >>> from zeus.client.local import LocalJobs
-    >>> from zeus.store.memory import MemoryStore
+    >>> from zeus.store import MemoryStore
     >>> spec = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16, eta_knob=1)
     >>> job = RecurringJob.register(LocalJobs(MemoryStore()), spec)
     >>> def run(trial):

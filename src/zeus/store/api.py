@@ -3,8 +3,8 @@
     register ─▶ Job            ask ─▶ Trial (OPEN, leased) ──tell──▶ ended
                                           │  ▲ renew      lapses ─▶ LOST ──late tell──▶ ended
 
-**Only facts.** No belief is stored. A policy folds its state from `facts`. Digests are a cache: they may be lost at any
-time, and no export has them.
+**Only facts.** No belief is stored. A policy folds its state from `facts`. Digests and snapshots are caches: they may
+be lost at any time, and no export has them.
 
 **One order.** Asks, tells, losses, profiled costs and pardons of a job have the sequence numbers 1, 2, 3, ... without
 gaps or repeats.
@@ -109,6 +109,14 @@ class Names(NamedTuple):
 
     total: int
     page: list[str]
+
+
+class Snapshot(NamedTuple):
+    """The state of a job's policy at a point of its history, as bytes, and a stamp that says what it depends on."""
+
+    stamp: str
+    point: LogPoint
+    state: bytes
 
 
 class Digest(NamedTuple):
@@ -273,6 +281,12 @@ class Store(Protocol):
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
         """Store a digest for each of these jobs, in place of the one before."""
+
+    def snapshot(self, job_id: str) -> Snapshot | None:
+        """What `keep_snapshot` stored last for this job, if it is still there."""
+
+    def keep_snapshot(self, job_id: str, snapshot: Snapshot) -> None:
+        """Store a snapshot of a job in place of the one before."""
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         """Store the GPUs of a job, for clients that give them only once."""

@@ -6,14 +6,13 @@ import csv
 import dataclasses
 import inspect
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.waiting import PATIENCE_SECONDS
-from zeus.device.virtual import VirtualMachine, virtual_gpus
+from support.cards import VirtualCards
+from support.programs import run_python
+from zeus.device.virtual import VirtualMachine
 from zeus.monitor import Measurement, PowerDomain, PowerMonitor, TemperatureMonitor, ZeusMonitor
 
 PARAMETERS = {
@@ -39,11 +38,8 @@ DEFAULTS = {
 
 
 @pytest.fixture(autouse=True)
-def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VirtualMachine:
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return virtual_gpus("v100x2?clock=virtual")[0].machine
+def cards(virtual_cards: VirtualCards) -> VirtualMachine:
+    return virtual_cards("v100x2?clock=virtual")[0].machine
 
 
 @pytest.mark.parametrize("name", PARAMETERS, ids=lambda name: name.__qualname__)
@@ -149,11 +145,8 @@ def test_a_temperature_monitor_as_scripts_use_it(cards: VirtualMachine) -> None:
 
 @pytest.mark.parametrize("command", [["zeus.monitor", "--help"], ["zeus.show_env", "--help"], ["zeus.show_env"]])
 def test_the_old_command_lines_answer(command: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    done = run_python("-m", *command)
+    assert done.stdout and not done.stderr
 
 
 def test_a_measurement_can_be_written_as_a_dataclass_can() -> None:

@@ -16,7 +16,7 @@ from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Profiled, Target, Tri
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import Job, MemoryStore, Store
-from zeus.store.api import Digest, Facts
+from zeus.store.api import Digest, Facts, LogPoint, Snapshot
 from zeus.store.tokens import Scope, Token
 
 EPOCH = {"joules": 12.5, "seconds": 0.5}
@@ -668,6 +668,24 @@ def test_digests_are_kept_until_their_job_is_removed_and_never_exported(place: P
     another = place.another()
     another.import_lines(lines)
     assert another.digests(["asr", "lm"]) == {}
+
+
+def test_a_snapshot_is_kept_until_its_job_is_removed_and_never_exported(place: Place) -> None:
+    store = place.open()
+    for name in ("asr", "lm", "vision"):
+        store.register(replace(SPEC, job_id=name))
+    lines, one = store.export(), Snapshot("1", LogPoint(7, "mark"), b"\x00\xff'")
+    assert store.snapshot("asr") is None
+    for name in ("asr", "lm", "vision"):
+        store.keep_snapshot(name, one)
+    store.keep_snapshot("lm", one._replace(stamp="2", state=b""))
+    store.forget("asr")
+    store.restart("vision")
+    found = [place.open().snapshot(name) for name in ("asr", "lm", "vision")]
+    assert found == [None, one._replace(stamp="2", state=b""), None]
+    another = place.another()
+    another.import_lines(lines)
+    assert another.snapshot("lm") is None
 
 
 def test_where_clients_run_is_settled_until_it_is_settled_otherwise(place: Place) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
-from support.paths import SOURCES
+from support.programs import python_env, run_python
 from support.sensors import SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.device.clock import VirtualClock
@@ -556,11 +556,9 @@ def test_a_monitor_that_watches_closely_knows_soon(fake_nvml: FakeNvml) -> None:
 
 
 def warned(tmp_path: Path, code: str, **more: str) -> str:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "SLURM_", "RANK"))}
-    paths = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
-    env = {**clean, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", **more}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    return done.stderr
+    masks = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1"}
+    env = python_env(without=("ZEUS_", "CUDA_", "SLURM_", "RANK"), **masks, **more)
+    return run_python("-c", code, env=env).stderr
 
 
 def test_a_script_that_sees_no_gpu_is_told_once_what_to_do(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from support.cards import VirtualCards
 from zeus.client.api import EpochUsed, OfflineRun
 from zeus.client.report import full, report
 from zeus.client.resilient.spool import message_from_text, message_to_json
 from zeus.cost import GPU_AND_CPU, GPU_ONLY, CostModel, Use
 from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
-from zeus.device.virtual import VirtualMachine, presets, step, virtual_gpus
+from zeus.device.virtual import VirtualMachine, presets, step
 from zeus.device.virtual.machine import ConstantPower
 from zeus.device.virtual.physics import Operation, operate
 from zeus.errors import DeviceError, InputError
@@ -188,16 +189,9 @@ def best_by_hand(watts_beside: float, limits: list[float], eta: float = 0.5) -> 
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], VirtualMachine]:
+def node(virtual_cards: VirtualCards) -> Callable[[float], VirtualMachine]:
     """Makes a virtual node that the keeper sees too, with a CPU of this power."""
-
-    def make(cpu: float) -> VirtualMachine:
-        text = f"v100?clock=virtual&cpu={cpu:g}"
-        monkeypatch.setenv("ZEUS_GPU", f"virtual:{text}")
-        monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-        return virtual_gpus(text)[0].machine
-
-    return make
+    return lambda cpu: virtual_cards(f"v100?clock=virtual&cpu={cpu:g}")[0].machine
 
 
 def profile(optimizer: GlobalPowerLimitOptimizer) -> GlobalPowerLimitOptimizer:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +14,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from torch.utils.data import TensorDataset  # noqa: E402
 
+from support.cards import RESNET, VirtualCards  # noqa: E402
 from support.paths import ROOT  # noqa: E402
+from support.programs import python_env, run_python  # noqa: E402
 from zeus import ZeusDataLoader  # noqa: E402
-from zeus.device.virtual import VirtualGpu, presets, step, virtual_gpus  # noqa: E402
+from zeus.device.virtual import VirtualGpu, presets, step  # noqa: E402
 from zeus.device.virtual.physics import operate  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
 from zeus.monitor import ZeusMonitor  # noqa: E402
@@ -31,19 +30,13 @@ from zeus.trial.engine import Terms  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("warm_torch")
 
-GPU = "virtual:v100?clock=virtual&load=resnet50"
+GPU = f"virtual:{RESNET}"
 on_one_core = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # torch advises against more workers
 
 
 @pytest.fixture(autouse=True)
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
-    for name in [n for n in os.environ if n.startswith("ZEUS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("ZEUS_GPU", GPU)
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return virtual_gpus(GPU.partition(":")[2])[0]
+def gpu(virtual_cards: VirtualCards) -> VirtualGpu:
+    return virtual_cards(RESNET)[0]
 
 
 def data(count: int = 6400) -> TensorDataset:
@@ -68,8 +61,7 @@ def run(
 def test_listing_1_word_for_word_ends_at_the_target_with_a_lower_limit(tmp_path: Path) -> None:
     script = (ROOT / "examples" / "listing1.py").read_text()
     script += "\nprint(train_loader.summary.ending, train_loader.summary.limit, train_loader.summary.saving.share)\n"
-    env = os.environ | {"ZEUS_GPU": "virtual:v100?clock=virtual", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    done = run_python("-c", script, env=python_env(ZEUS_GPU="virtual:v100?clock=virtual"))
     ending, limit, share = done.stdout.split()
     assert ending == "reached"
     assert float(limit) < 250

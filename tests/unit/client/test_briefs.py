@@ -11,7 +11,7 @@ import pytest
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
-from zeus.client.report import brief_of, each_brief
+from zeus.client.report import brief, brief_of, each_brief, report
 from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
 from zeus.store import MemoryStore, Store
 from zeus.store.api import START, Log, LogPoint
@@ -78,6 +78,12 @@ def test_who_pays_another_price_computes_for_himself(store: Store) -> None:
     hourly.read()
     hourly.read()
     assert hourly.computed == [*JOBS], "a rate that may differ tomorrow is not kept"
+
+
+def test_a_brief_computes_nothing_that_it_does_not_show(store: Store) -> None:
+    found = report(store, "asr")
+    brief(found)
+    assert not {"sizes", "limits", "front"} & vars(found).keys()
 
 
 def test_a_job_that_was_removed_meanwhile_is_left_out(store: Store) -> None:

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from typing import Any
 
 from zeus.client.folds import Folds, as_of_now
 from zeus.cost import CostModel
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Event, Gpus, Kept, replace
+from zeus.job import Ask, Decision, Gpus, Kept, Pardoned, Profiled, replace
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.pareto import ParetoPoint
+from zeus.policy.api import decided
 from zeus.policy.registry import find_policy
 from zeus.policy.view import SizeView, from_events, view
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job, Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobReport:
-    """Everything about one job. Beliefs, limits and the next decision are for the GPUs it last ran on."""
+    """Everything about one job. Beliefs, limits and the next decision are for the GPUs it last ran on.
+
+    What takes long and is not always shown is computed when it is first asked for.
+    """
 
     job: Job
     trials: tuple[Kept, ...]
     ledger: JobLedger
     gpus: Gpus | None  # the GPUs of the last trial; None before the first
-    sizes: tuple[SizeView, ...]  # what the policy believes about each batch size
-    limits: Mapping[int, float]  # the best power limit (Equation 7) of each batch size that has a profile
-    front: tuple[ParetoPoint, ...]  # time and energy of a run at each batch size and limit, where known
     following: Decision | None  # what an ask would get now
     stuck: str | None  # why an ask would get nothing, or why this cannot be told
+    _state: Any  # of its policy; None: another version of Zeus made the job
+    _notes: tuple[Profiled | Pardoned, ...]
+    _profiles: Mapping[ProfileKey, PowerProfile]
 
     @property
     def phase(self) -> str:
@@ -38,6 +43,33 @@ class JobReport:
         if self.following is not None:
             return self.following.phase.value
         return "new" if self.stuck is None else "stuck"
+
+    @cached_property
+    def sizes(self) -> tuple[SizeView, ...]:
+        """What the policy believes about each batch size."""
+        events = sorted([*(kept.trial for kept in self.trials), *self._notes], key=lambda event: event.sequence)
+        counting = [now for event in events if (now := as_of_now(self.job, event)) is not None]
+        label = "" if self.gpus is None else self.gpus.label
+        if self._state is None:
+            return from_events(self.job.spec, counting, label)
+        return view(self._state, self.job.spec, counting, label)
+
+    @cached_property
+    def limits(self) -> Mapping[int, float]:
+        """The best power limit (Equation 7) of each batch size that has a profile."""
+        if self.gpus is None:
+            return {}
+        cost, found = CostModel(self.job.spec.eta_knob, self.gpus.max_watts), dict[int, float]()
+        for size in self.job.spec.batch_sizes:
+            profile = self._profiles.get(ProfileKey(self.job.id, size, self.gpus.kind, self.gpus.count))
+            if profile is not None and profile.slices:
+                found[size] = profile.best_limit(cost)
+        return found
+
+    @cached_property
+    def front(self) -> tuple[ParetoPoint, ...]:
+        """Time and energy of a run at each batch size and limit, where known."""
+        return () if self.gpus is None else self.ledger.points(self.gpus.label)
 
 
 def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
@@ -47,42 +79,23 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
         NotKnown: There is no such job.
         StoreError: The store did not answer.
     """
-    folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
-    facts = partial(store.log, job_id)
-    kept_profiles = store.profiles(job_id)
-    events = _counting(job, trials, store)
-    ledger = open_ledger(job.spec, trials, kept_profiles)
+    profiles, notes = store.profiles(job_id), tuple(store.notes(job_id))
     gpus = replace(trials[-1].trial.ask.gpus, include=job.spec.include) if trials else None
-    label = "" if gpus is None else gpus.label
-    limits, front, following, stuck = dict[int, float](), tuple[ParetoPoint, ...](), None, None
+    state, following, stuck = None, None, None
     try:
-        find_policy(job.spec.policy, job.policy_version)
+        policy = find_policy(job.spec.policy, job.policy_version)
     except InputError as unknown:  # another version of Zeus made the job; its trials can be shown all the same
-        stuck, sizes = str(unknown), from_events(job.spec, events, label)
+        stuck = str(unknown)
     else:
-        sizes = view(folds.state(job, facts), job.spec, events, label)
-    if gpus is not None:
-        cost = CostModel(job.spec.eta_knob, gpus.max_watts)
-        profiles = _profiles(job, gpus, kept_profiles)
-        limits = {size: profile.best_limit(cost) for size, profile in profiles.items() if profile.slices}
-        front = ledger.points(label)
-    if gpus is not None and stuck is None:
-        last = trials[-1].trial.ask
-        ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
-        try:
-            following = folds.decide(job, ask, facts)
-        except InputError as wrong:
-            stuck = str(wrong)
-    return JobReport(job, trials, ledger, gpus, sizes, limits, front, following, stuck)
-
-
-def _counting(job: Job, trials: Iterable[Kept], store: Store) -> Iterator[Event]:
-    """The latest change of each trial and the other events, in order, as far as they still count for this job."""
-    events = sorted([*(kept.trial for kept in trials), *store.notes(job.id)], key=lambda event: event.sequence)
-    yield from (now for event in events if (now := as_of_now(job, event)) is not None)
-
-
-def _profiles(job: Job, gpus: Gpus, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:
-    keys = {size: ProfileKey(job.id, size, gpus.kind, gpus.count) for size in job.spec.batch_sizes}
-    return {size: kept[key] for size, key in keys.items() if key in kept}
+        state = (folds or Folds()).state_in(store, job)
+        if gpus is not None:
+            last = trials[-1].trial.ask
+            ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
+            try:
+                following = decided(policy, state, job.spec, ask)
+            except InputError as wrong:
+                stuck = str(wrong)
+    return JobReport(
+        job, trials, open_ledger(job.spec, trials, profiles), gpus, following, stuck, state, notes, profiles
+    )

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import logging
 import math
 import os
@@ -37,7 +36,7 @@ from typing import Any
 
 from zeus import settings
 from zeus.device import container, ranks
-from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
+from zeus.device.gpu import Capability, Gpu, refuse_if_read_only, warn_once
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
 from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect, pair
@@ -167,11 +166,11 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
         if (path := _route(gpus, socket)) is not None:
             return Lease(_greet(path), gpus, "system")
         if risk := _risk(gpus):
-            _warn_once(f"ZEUS_KEEPER=private: {risk}")
+            warn_once(log, f"ZEUS_KEEPER=private: {risk}")
         return Lease(_start_private(), gpus, "private")
     except ZeusError as e:
         observing = Observing(f"Power limits are only observed: {e}")
-    _warn_once(observing.reason)
+    warn_once(log, observing.reason)
     return observing
 
 
@@ -374,8 +373,3 @@ def _environment() -> dict[str, str]:
     if folders:
         variables["PYTHONPATH"] = os.pathsep.join(folders)
     return variables
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)

@@ -84,6 +84,15 @@ MIGRATIONS = {
             stamp TEXT NOT NULL,
             digest TEXT NOT NULL
         )""",
+        # A cache, too: the state of its policy after the event of this sequence number and mark.
+        """
+        CREATE TABLE zeus_snapshots (
+            job_id TEXT NOT NULL PRIMARY KEY,
+            stamp TEXT NOT NULL,
+            sequence INTEGER NOT NULL,
+            mark TEXT NOT NULL,
+            state BYTEA NOT NULL
+        )""",
         # The last trial number of each forgotten job, so that no number is used twice.
         "CREATE TABLE zeus_numbers (job_id TEXT NOT NULL PRIMARY KEY, trials INTEGER NOT NULL)",
         """

@@ -9,12 +9,11 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from zeus.job import Ask, Event, Gpus, Kept, Outcome, Pardoned, Profiled, Trial, history, replace
+from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history, replace
 from zeus.job.wire import dumps, from_json, loads, to_text
-from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.api import START, Digest, Job, Log, LogPoint, Names
+from zeus.store.api import START, Job, Log, LogPoint, Names
 from zeus.store.json_lines import History
 from zeus.store.sql.database import Transaction
 
@@ -63,8 +62,6 @@ _OPEN = insert("zeus_trials", TrialRow._fields)
 _ADD_REVISION = insert("zeus_revisions", ("job_id", "revision", "job"))
 _ADD_NOTE = insert("zeus_events", ("job_id", "sequence", "event"))
 _NAMED = ", ".join(f":name{number}" for number in range(SOME))
-_KEY = ("job", "batch_size", "gpu_model", "gpu_count")
-_PROFILES = f"SELECT {', '.join(_KEY)}, profile FROM zeus_profiles"
 _ADVANCE = (
     "UPDATE zeus_jobs SET sequence = :sequence, trials = :trials, recurrences = :recurrences, mark = :mark"
     " WHERE id = :job_id"
@@ -79,8 +76,9 @@ _FACTS = (
     " UNION ALL SELECT event, 0 FROM zeus_events WHERE job_id = :job_id AND sequence > :after"
 )
 # All that belongs to a job, by the column that names it.
+_TABLES = ("asks", "digests", "snapshots", "marks", "places", "trials", "events", "revisions")
 _PARTS = (
-    *(f"zeus_{one} WHERE job_id" for one in ("asks", "digests", "marks", "places", "trials", "events", "revisions")),
+    *(f"zeus_{one} WHERE job_id" for one in _TABLES),
     "zeus_profiles WHERE job",
 )
 
@@ -131,24 +129,12 @@ def names_of(db: Transaction, contains: str, after: int, most: int) -> Names:
     return Names(total, [name for (name,) in page])
 
 
-def _named(db: Transaction, select: str, names: Sequence[str]) -> Iterator[Any]:
+def named(db: Transaction, select: str, names: Sequence[str]) -> Iterator[Any]:
     """The rows of these jobs. A statement takes SOME names; if there are fewer, the last one is repeated."""
     for first in range(0, len(names), SOME):
         some = names[first : first + SOME]
         padded = [*some, *[some[-1]] * (SOME - len(some))]
         yield from db.rows(f"{select} IN ({_NAMED})", **{f"name{number}": name for number, name in enumerate(padded)})
-
-
-def digests_of(db: Transaction, names: Sequence[str]) -> dict[str, Digest]:
-    select = "SELECT job_id, stamp, digest FROM zeus_digests WHERE job_id"
-    return {name: Digest(stamp, text) for name, stamp, text in _named(db, select, names)}
-
-
-def put_digests(db: Transaction, digests: dict[str, Digest]) -> None:
-    """In the order of names, so that two writers on Postgres never wait for each other."""
-    rows = [{"job_id": name, "stamp": one.stamp, "digest": one.text} for name, one in sorted(digests.items())]
-    put = "ON CONFLICT (job_id) DO UPDATE SET stamp = excluded.stamp, digest = excluded.digest"
-    db.run_each(f"{insert('zeus_digests', ('job_id', 'stamp', 'digest'))} {put}", rows)
 
 
 def all_jobs(db: Transaction) -> list[JobRow]:
@@ -384,7 +370,7 @@ def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
 
 
 def pulse(db: Transaction, names: Sequence[str] | None = None) -> dict[str, str]:
-    found = all_jobs(db) if names is None else (JobRow(*row) for row in _named(db, f"{_JOBS} WHERE id", names))
+    found = all_jobs(db) if names is None else (JobRow(*row) for row in named(db, f"{_JOBS} WHERE id", names))
     return {row.id: pulse_of(row) for row in found}
 
 
@@ -404,40 +390,3 @@ def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
 def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
     """Remember the key of an ask, in case the ask is repeated."""
     db.run(insert("zeus_asks", ("job_id", "key", "number")), job_id=job_id, key=key, number=number)
-
-
-# ---------------------------------------------------------------------- profiles, and GPUs that are given only once
-
-
-def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
-    only = " AND ".join(f"{name} = :{name}" for name in _KEY)
-    found = db.row(f"SELECT profile FROM zeus_profiles WHERE {only}", **_key_row(key))
-    return None if found is None else from_json(loads(found[0]), PowerProfile)
-
-
-def profiles_of(db: Transaction, job_id: str | None = None) -> dict[ProfileKey, PowerProfile]:
-    """All profiles of a job, or of all jobs."""
-    found = db.rows(_PROFILES) if job_id is None else db.rows(f"{_PROFILES} WHERE job = :job_id", job_id=job_id)
-    return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in found}
-
-
-def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:
-    put = f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET profile = excluded.profile"
-    db.run(f"{insert('zeus_profiles', (*_KEY, 'profile'))} {put}", **_key_row(key), profile=to_text(profile))
-
-
-def _key_row(key: ProfileKey) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in _KEY}
-
-
-def put_place(db: Transaction, job_id: str, gpus: Gpus) -> None:
-    """Store the GPUs of a client that gives them only once."""
-    columns = ("gpu_model", "gpu_count", "max_watts")
-    changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
-    put = f"{insert('zeus_places', ('job_id', *columns))} ON CONFLICT (job_id) DO UPDATE SET {changes}"
-    db.run(put, job_id=job_id, gpu_model=gpus.model, gpu_count=gpus.count, max_watts=gpus.max_watts)
-
-
-def find_place(db: Transaction, job_id: str) -> Gpus | None:
-    found = db.row("SELECT gpu_model, gpu_count, max_watts FROM zeus_places WHERE job_id = :job_id", job_id=job_id)
-    return None if found is None else Gpus(str(found[0]), int(found[1]), float(found[2]))

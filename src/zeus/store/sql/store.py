@@ -17,10 +17,10 @@ from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Tr
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.address import address_of
-from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, utc
+from zeus.store.address import IN_MEMORY, address_of
+from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, Snapshot, utc
 from zeus.store.json_lines import Dump, History
-from zeus.store.sql import rows
+from zeus.store.sql import cache_rows, profile_rows, rows
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.rows import take_job
 from zeus.store.sql.token_rows import SqlTokens
@@ -44,8 +44,8 @@ class SqlStore:
         self._database = Database(url, busy_seconds, connections, wall)
 
     @property
-    def address(self) -> str:
-        return address_of(self._url)
+    def address(self) -> str | None:
+        return None if self._url == IN_MEMORY else address_of(self._url)
 
     # ------------------------------------------------------------------ jobs
 
@@ -231,15 +231,15 @@ class SqlStore:
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         with self._read() as db:
-            return rows.find_profile(db, key)
+            return profile_rows.find_profile(db, key)
 
     def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
         with self._read() as db:
-            return rows.profiles_of(db, job_id)
+            return profile_rows.profiles_of(db, job_id)
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         with self._write() as db:
-            rows.put_profile(db, key, profile)
+            profile_rows.put_profile(db, key, profile)
 
     # ------------------------------------------------------------------ for a service
 
@@ -254,19 +254,27 @@ class SqlStore:
 
     def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
         with self._read() as db:
-            return rows.digests_of(db, list(job_ids))
+            return cache_rows.digests_of(db, list(job_ids))
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
         with self._write() as db:
-            rows.put_digests(db, dict(digests))
+            cache_rows.put_digests(db, dict(digests))
+
+    def snapshot(self, job_id: str) -> Snapshot | None:
+        with self._read() as db:
+            return cache_rows.snapshot_of(db, job_id)
+
+    def keep_snapshot(self, job_id: str, snapshot: Snapshot) -> None:
+        with self._write() as db:
+            cache_rows.put_snapshot(db, job_id, snapshot)
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         with self._write() as db:
-            rows.put_place(db, take_job(db, job_id).id, gpus)
+            profile_rows.put_place(db, take_job(db, job_id).id, gpus)
 
     def settled(self, job_id: str) -> Gpus | None:
         with self._read() as db:
-            return rows.find_place(db, rows.find_job(db, job_id).id)
+            return profile_rows.find_place(db, rows.find_job(db, job_id).id)
 
     @property
     def tokens(self) -> Tokens:
@@ -281,7 +289,7 @@ class SqlStore:
             for row in found:
                 past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
                 dump.jobs[row.id] = past
-            profiles = rows.profiles_of(db)
+            profiles = profile_rows.profiles_of(db)
         dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}
         return jsonl.write(dump)
 
@@ -294,7 +302,7 @@ class SqlStore:
                 for past in dump.jobs.values():
                     rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id) or 0)
                 for key, profile in dump.profiles.items():
-                    rows.put_profile(db, key, profile)
+                    profile_rows.put_profile(db, key, profile)
         except Conflict as wrong:  # another process has just registered one of them
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
