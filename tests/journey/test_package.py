@@ -38,6 +38,7 @@ PUBLIC = {
         "DeviceLost",
         "DeviceSilent",
         "EngineError",
+        "Forbidden",
         "InputError",
         "KeeperLost",
         "LaunchError",
