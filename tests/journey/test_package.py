@@ -35,6 +35,7 @@ PUBLIC = {
         "DeviceLost",
         "DeviceSilent",
         "EngineError",
+        "Forbidden",
         "InputError",
         "KeeperLost",
         "LaunchError",

@@ -75,6 +75,10 @@ def tell_job(job: Json, last: int, now: str) -> None:
     )
     if job["gpu_model"] is not None:
         click.echo(f"  runs on {job['gpu_model'] or 'an unnamed GPU'}, MAXPOWER {job['max_watts']:g} W")
+    if owner := job.get("owner"):  # older services send neither this nor the next
+        click.echo(f"  belongs to {owner}")
+    if by := job.get("paused_by"):
+        click.echo(f"  paused by {by}; `zeus jobs resume {job['job']}` lets Zeus tune it again")
     following = job["next"]
     phase = shown_phase(job)
     click.echo(

@@ -38,6 +38,7 @@ class Overview:
         self._digests, self._clock = Digests(store, folds, clock), clock
         self._computing = threading.Lock()
         self._last: tuple[float, FleetTotals] | None = None  # until when, and what
+        self._last_fleet: tuple[float, tuple[int, str], Json] = (-math.inf, (0, ""), {})
 
     def briefs(self, names: Iterable[str]) -> list[Json]:
         """The briefs of these jobs. A job that was removed meanwhile is left out."""
@@ -61,15 +62,26 @@ class Overview:
         self._last = (begun + OLDEST_SECONDS, found) if len(found.rows) > MANY and not found.uncounted else None
         return found
 
+    def lately(self, seconds: float) -> FleetTotals:
+        """The last totals of many jobs, however old; if there are none, as `totals`."""
+        return self.totals(seconds) if self._last is None else self._last[1]
+
     def fleet(self, weeks: int, last: str) -> Json:
         """What all jobs used and saved by week. If many digests are missing, later calls compute the rest."""
+        until, wanted, told = self._last_fleet
+        if self._clock() < until and wanted == (weeks, last):
+            return told
+        begun = self._clock()
         computes = self._computing.acquire(blocking=False)
         try:
             found = self._digests.weeks(SECONDS if computes else 0.0)
         finally:
             if computes:
                 self._computing.release()
-        return fleet_of(found, weeks, last, prices())
+        told = fleet_of(found, weeks, last, prices())
+        if len(found.rows) > MANY and not found.uncounted:
+            self._last_fleet = (begun + OLDEST_SECONDS, (weeks, last), told)
+        return told
 
     def summary(self) -> Json:
         """What all jobs together have used and saved."""

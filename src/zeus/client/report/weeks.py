@@ -1,7 +1,8 @@
 """What a job used and saved in each ISO week on each GPU model: its part of the fleet (`zeus.client.report.fleet`).
 
 A recurrence counts in the week in which its last trial changed. What it saved is the ledger's answer for the
-recurrences of that week alone, with its error.
+recurrences of that week alone, with its error. Hours are left out, so a reader's rates that differ by the hour do not
+fill what trials did not record.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 
-from zeus.client.report.energy import Energy, energy_of
+from zeus.client.report.energy import Energy, energy_of, without_hours
 from zeus.job import Kept
 from zeus.ledger.ledger import JobLedger, Recurrence, RecurrenceEnd
 
@@ -98,8 +99,10 @@ def _cell(
         *key,
         recurrences=len(some),
         failed=sum(one.end is RecurrenceEnd.FAILED for one in some),
-        used=energy_of(kept for one in some for kept in tries[one.number]),
+        used=without_hours(energy_of(kept for one in some for kept in tries[one.number])),
         saved_joules=None if saving is None else saving.saved.joules,
         saved_error=0.0 if saving is None else saving.joules_error,
-        compared=() if saving is None else energy_of(kept for one in compared for kept in tries[one.number]),
+        compared=()
+        if saving is None
+        else without_hours(energy_of(kept for one in compared for kept in tries[one.number])),
     )

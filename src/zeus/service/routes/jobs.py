@@ -84,9 +84,9 @@ def jobs(
     answer, and are missing in it unless the list is of names alone. A later answer has them.
     """
     store, overview = store_of(request), overview_of(request)
-    found = overview.totals(LIST_SECONDS)
-    listed = [ListedJob.of(name, one) for name, one in found.rows.items()]
     wanted = Wanted(q=q, owner=owner, gpu=gpu, state=state, sort=sort, desc=desc)
+    found = overview.lately(LIST_SECONDS) if wanted.is_plain else overview.totals(LIST_SECONDS)
+    listed = [ListedJob.of(name, one) for name, one in found.rows.items()]
     if wanted.is_plain:
         total, names = store.names(q, after=offset, most=limit)
     else:
