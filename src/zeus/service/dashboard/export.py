@@ -12,7 +12,7 @@ from zeus.client.folds import Folds
 from zeus.client.report import full, profiles_json, report, unreadable
 from zeus.client.report.brief import JobDigest, JobTotals
 from zeus.errors import InputError, NotKnown
-from zeus.service.dashboard.page import MODULES, read
+from zeus.service.dashboard.page import MODULES, STYLES, read
 from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
@@ -73,10 +73,10 @@ def embed(data: dict[str, Any]) -> str:
     # Only a `<` could end the script element early, and JSON allows it to be escaped.
     told = json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
     page = _text("index.html")
-    style, script, plotly = _text("style.css"), _script(), _text("plotly.min.js")
+    script, plotly = _script(), _text("plotly.min.js")
     icon = _text("zeus.svg").replace("#", "%23").replace('"', "'").strip()
     pieces = {
-        '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
+        **{f'<link rel="stylesheet" href="static/{name}">': f"<style>{_text(name)}</style>" for name in STYLES},
         '<script src="static/plotly.min.js" defer></script>': "",
         '<script type="module" src="static/app.js"></script>': "",
         "</body>": f"<script>window.ZEUS_DATA = {told};</script>\n<script>{plotly}</script>\n"
