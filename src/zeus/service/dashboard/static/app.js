@@ -8,7 +8,7 @@ import { fleetView } from "./fleet.js";
 import { clockTime, when } from "./format.js";
 import { jobView } from "./job.js";
 import { listView } from "./list.js";
-import { isAdmin, learnPerson, person, showLogin } from "./session.js";
+import { isAdmin, learnPerson, servesAudit, showLogin } from "./session.js";
 import { tokensView } from "./tokens.js";
 
 // show(address) fetches what it needs and returns how to draw it; pulse(address) is a text that changes with it;
@@ -79,7 +79,7 @@ function showViews(address) {
     ["Jobs", "#/", !(address.kind in VIEWS)],
     ["Fleet", "#/fleet", address.kind === "fleet"],
   ];
-  if (!EMBEDDED && isAdmin() && person.name) views.push(["Tokens", "#/tokens", address.kind === "tokens"]);
+  if (isAdmin() && servesAudit()) views.push(["Tokens", "#/tokens", address.kind === "tokens"]);
   if (EMBEDDED && !EMBEDDED.fleet) views.splice(1, 1);
   const link = ([name, href, here]) => el("li", {}, el("a", { href, "aria-current": here ? "page" : null }, name));
   document.getElementById("views").replaceChildren(...views.map(link));

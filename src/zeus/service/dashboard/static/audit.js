@@ -31,7 +31,8 @@ const AUDIT_COLUMNS = [
 ];
 function detailText(details) {
   if (missing(details) || typeof details !== "object") return details ?? "";
-  const value = (one) => (typeof one === "object" ? JSON.stringify(one) : String(one));
+  const plainly = (one) => (one !== null && typeof one === "object" ? JSON.stringify(one) : String(one));
+  const value = (one) => (one && "old" in Object(one) ? `${plainly(one.old)} → ${plainly(one.new)}` : plainly(one));
   return Object.entries(details)
     .map(([name, one]) => `${name.replaceAll("_", " ")}: ${value(one)}`)
     .join("; ");

@@ -29,8 +29,6 @@ function limitsText(limits) {
   return shown.join(", ") + (rest > 0 ? `, ${count(rest, "other")}` : "");
 }
 
-const trialName = (t) =>
-  twoLines(`${t.number}`, `recurrence ${t.recurrence}`, t.attempt > 1 ? `attempt ${t.attempt}` : null);
 const costText = (t) =>
   twoLines(
     energy(t.cost),
@@ -125,7 +123,6 @@ async function trialsOf(job) {
 
 function trialTable(job, found) {
   const toggle = (t) => {
-    const open = held.logs.has(t.number);
     const click = (event) => {
       const row = event.currentTarget.closest("tr");
       if (held.logs.delete(t.number)) row.nextSibling.remove();
@@ -136,8 +133,9 @@ function trialTable(job, found) {
       }
       event.currentTarget.setAttribute("aria-expanded", String(held.logs.has(t.number)));
     };
-    const props = { id: `trial-${t.number}`, class: "toggle", "aria-expanded": String(open) };
-    return button(trialName(t), click, { ...props, "aria-label": `Open trial ${t.number}` });
+    const props = { id: `trial-${t.number}`, class: "toggle", "aria-expanded": String(held.logs.has(t.number)) };
+    const open = button(String(t.number), click, { ...props, "aria-label": `Open trial ${t.number}` });
+    return twoLines(open, `recurrence ${t.recurrence}`, t.attempt > 1 ? `attempt ${t.attempt}` : null);
   };
   const columns = [{ name: "Trial", class: "trial", show: toggle }, ...TRIAL_COLUMNS];
   const title = `${found.total} of ${count(job.trials, "trial")}, the latest first; open one for its log`;
