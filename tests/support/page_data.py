@@ -186,3 +186,25 @@ def profile(size: int, measured: dict[str, Any]) -> dict[str, Any]:
 def step(watts: float) -> dict[str, Any]:
     """Ten steps at a power limit."""
     return {"power_limit": watts, "steps": 10, "energy": 0.5 * watts, "time": 100 / watts}
+
+
+def fleet() -> dict[str, Any]:
+    """What all jobs used and saved, week by week."""
+
+    def used(share: float, *, failed: int = 0) -> dict[str, Any]:
+        known = {"joules": 40e6, "saved_joules": 9e6, "saved_joules_error": 1e6, "money": 3.4, "saved_money": 0.8}
+        scaled = {name: share * value for name, value in {**known, "gco2e": 3600.0, "saved_gco2e": 800.0}.items()}
+        return {**scaled, "recurrences": round(40 * share), "failed": failed}
+
+    row = {"job": "speech", "owner": "nlp/alice", "last_run_at": "2026-03-02T07:00:00+00:00", "sentence": None}
+    return {
+        "weeks": [{"week": f"2026-W0{n}", **used(0.2 * n)} for n in range(1, 6)],
+        "owners": [{"owner": "nlp/alice", **used(0.7)}, {"owner": "", **used(0.3, failed=2)}],
+        "gpus": [{"gpu_model": "V100", **used(0.6)}, {"gpu_model": "H100", **used(0.4)}],
+        "losing": [{**row, "job": "ctr", "sentence": "used 5 % ± 1 % more energy (5.00 kJ ± 1.00 kJ, measured)"}],
+        "failing": [],
+        "idle": [row],
+        "currency": "EUR",
+        "totals": used(1.0, failed=2),
+        "as_of": "2026-03-02T08:00:00+00:00",
+    }

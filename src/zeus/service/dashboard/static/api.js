@@ -6,6 +6,7 @@ import { EMBEDDED, embedded } from "./embedded.js";
 const PATIENCE = 30_000; // milliseconds until a request counts as not answered
 
 export class NeedsToken extends Error {}
+export class Unanswered extends Error {} // by the service, or by its store
 
 export const ask = (path) => (EMBEDDED ? embedded(path) : request("GET", path));
 
@@ -16,12 +17,18 @@ export async function request(method, path, body) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(PATIENCE) });
+  let answer = null;
+  try {
+    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(PATIENCE) });
+  } catch {
+    throw new Unanswered("the service does not answer");
+  }
   if (answer.status === 401) throw new NeedsToken();
   const isJson = answer.headers.get("content-type")?.includes("json");
   const data = isJson ? await answer.json() : await answer.text();
   if (answer.ok) return data;
-  throw new Error(data?.error?.message || data?.message || `the service answered with an error (${answer.status})`);
+  const why = data?.error?.message || data?.message || `the service answered with an error (${answer.status})`;
+  throw answer.status >= 500 ? new Unanswered(why) : new Error(why);
 }
 
 // An answer that an older service does not give: null in its place.
@@ -29,7 +36,7 @@ export async function optional(path) {
   try {
     return await ask(path);
   } catch (wrong) {
-    if (wrong instanceof NeedsToken) throw wrong;
+    if (wrong instanceof NeedsToken || wrong instanceof Unanswered) throw wrong;
     return null;
   }
 }

@@ -1,5 +1,5 @@
 // Moving about, and looking for news.
-import { NeedsToken } from "./api.js";
+import { NeedsToken, Unanswered } from "./api.js";
 import { clear } from "./charts.js";
 import { compareView } from "./compare.js";
 import { dialogIsOpen, el, keepFocus, main, reload, titled } from "./dom.js";
@@ -36,8 +36,9 @@ export async function go() {
   const visit = ++visits,
     address = addressOf(location.hash),
     place = `${address.kind}/${address.job}`;
+  let before = null;
   try {
-    const before = await viewOf(address).pulse(address); // first, so that the next beat sees what changes meanwhile
+    before = await viewOf(address).pulse(address); // first, so that the next beat sees what changes meanwhile
     const draw = await viewOf(address).show(address);
     if (visit !== visits) return; // the user has gone elsewhere meanwhile
     showViews(address);
@@ -51,7 +52,7 @@ export async function go() {
     setLive("live");
   } catch (wrong) {
     if (visit !== visits) return;
-    last = null;
+    last = wrong instanceof Unanswered ? null : before;
     shown = "";
     showViews(address);
     if (wrong instanceof NeedsToken) {
@@ -63,11 +64,12 @@ export async function go() {
 function showWrong(wrong) {
   clear();
   titled("Error");
-  setLive("away");
+  setLive(wrong instanceof Unanswered ? "away" : "live");
   main.append(
     el(
       "div",
       { class: "card empty", role: "alert" },
+      el("h1", {}, "This cannot be shown"),
       el("p", { class: "bad" }, wrong.message),
       el("p", {}, el("a", { href: "#/" }, "All jobs")),
     ),
@@ -115,7 +117,7 @@ async function beat() {
     if (last !== null) setLive("live");
   } catch (wrong) {
     if (wrong instanceof NeedsToken) await go();
-    else setLive("away");
+    else if (wrong instanceof Unanswered) setLive("away");
   } finally {
     beating = false;
   }

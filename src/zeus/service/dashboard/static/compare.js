@@ -1,5 +1,5 @@
 // Any number of jobs side by side: a row for each, so that many fit, and on a phone each is a small card.
-import { NeedsToken, ask, linkOf, pathOf, runningTrials } from "./api.js";
+import { NeedsToken, Unanswered, ask, linkOf, pathOf, runningTrials } from "./api.js";
 import { COLOURS, clear, layout, plain, plot, recurrenceAxis, redraw } from "./charts.js";
 import { card, el, main, missing, ownerText, table, titled, twoLines } from "./dom.js";
 import { count, defaultText, energy, savingText, tint } from "./format.js";
@@ -18,7 +18,7 @@ async function showCompare({ search }) {
     try {
       return await ask(pathOf(id));
     } catch (wrong) {
-      if (wrong instanceof NeedsToken) throw wrong;
+      if (wrong instanceof NeedsToken || wrong instanceof Unanswered) throw wrong;
       wrongs.push(wrong.message);
       return null;
     }
