@@ -12,6 +12,9 @@ export function actionBar(job) {
     bar.append(
       job.paused ? button("Resume", () => resume(job)) : button("Pause", () => pause(job)),
       button("Change η or β", () => changeKnobs(job)),
+    );
+  if (job.may_remove && !EMBEDDED)
+    bar.append(
       ...(crashedSizes(job).length ? [button("Offer a size again", () => pardonSize(job))] : []),
       button("Reset", () => reset(job)),
       button("Remove", () => remove(job), { class: "danger" }),

@@ -24,6 +24,7 @@ export async function request(method, path, body) {
     throw new Unanswered("the service does not answer");
   }
   if (answer.status === 401) throw new NeedsToken();
+  if (answer.status === 204) return null;
   const isJson = answer.headers.get("content-type")?.includes("json");
   const data = isJson ? await answer.json() : await answer.text();
   if (answer.ok) return data;

@@ -139,7 +139,7 @@ function drawEpochs(node, job, trials, trial, pick) {
     const right = { ...shape.yaxis, title: { text: "power limit, watts" }, overlaying: "y", side: "right" };
     return {
       ...shape,
-      yaxis2: { ...right, showgrid: false, rangemode: "tozero", tickmode: "auto" },
+      yaxis2: { ...right, showgrid: false, rangemode: "tozero", tickmode: "auto", automargin: false },
       margin: { ...shape.margin, r: 56 },
     };
   });

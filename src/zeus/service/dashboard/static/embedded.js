@@ -28,7 +28,7 @@ const SORT_KEYS = {
   last: (job) => job.last_run_at,
   trials: (job) => job.trials,
   joules: (job) => job.joules,
-  saving: (job) => job.saving?.joules,
+  saving: (job) => job.saving?.share,
   failures: (job) => job.failures,
 };
 

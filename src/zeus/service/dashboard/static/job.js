@@ -19,6 +19,7 @@ import {
   when,
 } from "./format.js";
 import { beliefCard, costCard, energyCard } from "./job_charts.js";
+import { phaseOf } from "./list_table.js";
 import { frontCard, pathCard, profileCard } from "./limit_charts.js";
 import { servesAudit } from "./session.js";
 import { settingsCard } from "./settings.js";
@@ -70,7 +71,8 @@ function jobHead(job) {
     job.gpu_model || "",
     job.last_run_at ? ["last run ", timeOf(job.last_run_at)] : "",
   ].filter((one) => one !== "");
-  const paused = job.paused ? el("span", { class: "pill warm" }, "paused") : null;
+  const by = job.paused_by ? `paused by ${job.paused_by}` : "paused";
+  const paused = job.paused ? el("span", { class: "pill warm" }, by) : null;
   return el(
     "div",
     { class: "jobhead" },
@@ -79,7 +81,7 @@ function jobHead(job) {
       "p",
       { class: "note" },
       paused,
-      facts.map((one) => el("span", {}, one)),
+      facts.flatMap((one) => [el("span", {}, one), " "]),
     ),
   );
 }
@@ -121,11 +123,17 @@ function fillRunning(box, job, trials) {
           ),
           fact("Metric", missing(t.metric) ? unsaid : metricText(t.metric), `target: ${targetText(job.spec)}`),
           fact("Energy so far", missing(t.joules) ? unsaid : energy(t.joules)),
-          missing(t.watts) ? null : fact("Power", watts(t.watts)),
+          missing(powerOf(t)) ? null : fact("Power", watts(powerOf(t))),
         ),
       );
     }),
   );
+}
+
+// In watts, in the last epoch.
+function powerOf(trial) {
+  const last = trial.curve?.at(-1);
+  return trial.watts ?? (last?.seconds > 0 && !missing(last.joules) ? last.joules / last.seconds : null);
 }
 
 // What a running trial has reported changes no pulse, so it is asked for while one runs.
@@ -158,7 +166,7 @@ function jobTiles(job, open) {
   return el(
     "dl",
     { class: "tiles" },
-    tile("Phase", job.phase, job.phase_text, null, Boolean(job.phase_text)),
+    tile("Phase", phaseOf(job), job.phase_text, null, Boolean(job.phase_text)),
     tile("Recurrences", String(job.recurrences), [count(job.trials, "trial"), failed]),
     sizeTile,
     tile("Energy used", energy(job.joules), [unknown, lost, ...usedWorth(job.footprint)]),

@@ -3,7 +3,7 @@ import { ask, linkOf } from "./api.js";
 import { clear } from "./charts.js";
 import { el, keepFocus, main, missing, replaceAddress, savingTiles, tile, titled } from "./dom.js";
 import { count, energy, usedWorth } from "./format.js";
-import { jobTable } from "./list_table.js";
+import { jobTable, phaseOf } from "./list_table.js";
 
 export const listView = { show: showList, pulse: listPulse, follow: followList };
 const LIMIT = 50,
@@ -24,9 +24,15 @@ function listAddress(search, changes) {
   return `#/${query.size ? `?${query}` : ""}`;
 }
 
-// A stamp of each job on this page of the list, and what runs: that changes no stamp.
-async function listPulse(address) {
-  return JSON.stringify(await ask(`api/v1/pulse?${listQuery(address.search)}`));
+// A stamp of each job that is shown. Which jobs a filter or an order shows is told by the list alone, asked less often.
+const SELECTS = ["owner", "gpu", "state", "sort", "desc"],
+  FRESH_LIST = 15_000; // milliseconds
+async function listPulse({ search }) {
+  if (!SELECTS.some((name) => search.get(name))) return JSON.stringify(await ask(`api/v1/pulse?${listQuery(search)}`));
+  const names = frame?.form.isConnected ? frame.page.jobs.map((row) => `job=${encodeURIComponent(row.job)}`) : [];
+  const stamps = names.length ? await ask(`api/v1/pulse?${names.join("&")}`) : {};
+  const since = names.length && frame.page.uncounted ? Date.now() : Math.floor(Date.now() / FRESH_LIST);
+  return JSON.stringify([stamps, since]);
 }
 
 let frame = null; // what stays while its rows change: the form, in which someone may be typing
@@ -120,8 +126,9 @@ function fillForm(page) {
   const turned = search.get("desc") === "true";
   const turn = el("a", { class: "narrow", href: listAddress(search, { desc: turned ? "" : "true" }) });
   turn.textContent = turned ? "ascending" : "descending";
+  const owners = (page.owners || []).filter(Boolean); // jobs of nobody are not asked for
   fields.replaceChildren(
-    ...(page.owners?.length ? [pick("owner", "Owner", page.owners)] : []),
+    ...(owners.length ? [pick("owner", "Owner", owners)] : []),
     ...(page.gpus?.length ? [pick("gpu", "GPU", page.gpus)] : []),
     ...("owners" in page ? [pick("state", "State", STATES)] : []),
   );
@@ -154,7 +161,8 @@ function fillRows(known) {
 
 function listRemarks(page) {
   const remarks = page.jobs.filter((row) => row.remark).map((row) => el("p", { class: "remark" }, remarkOf(row)));
-  const phases = new Map(page.jobs.filter((row) => row.phase_text).map((row) => [row.phase, row.phase_text]));
+  if (page.uncounted) remarks.push(el("p", { class: "remark" }, `${count(page.uncounted, "job")} not read yet`));
+  const phases = new Map(page.jobs.filter((row) => row.phase_text).map((row) => [phaseOf(row), row.phase_text]));
   if (!phases.size) return remarks;
   const rows = [...phases].map(([phase, text]) => el("div", {}, el("dt", {}, phase), el("dd", {}, text)));
   return [

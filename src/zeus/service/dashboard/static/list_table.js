@@ -52,16 +52,16 @@ function failureText(row) {
 }
 
 const STATE_CLASSES = { running: "warm", failing: "bad", losing: "bad", ok: "good", new: "soft" };
+export const phaseOf = (job) => (job.paused ? "paused" : job.phase);
 // An older service tells no state, but what runs.
 function stateOf(row) {
   const running = row.running || [],
     state = row.state || (running.length ? "running" : null);
   const badge = state ? el("span", { class: `pill ${STATE_CLASSES[state] || "soft"}` }, state) : null;
-  const paused = row.paused ? el("span", { class: "pill soft" }, "paused") : null;
   const trials = running.slice(0, RUNS).map((t) => el("small", { class: "now" }, runText(t)));
   if (running.length > RUNS) trials.push(el("small", {}, `and ${count(running.length - RUNS, "other trial")}`));
-  const phase = el("small", { class: row.remark ? "bad" : "", title: row.phase_text }, row.phase);
-  return [badge, paused, ...trials, phase];
+  const phase = el("small", { class: row.remark ? "bad" : "", title: row.phase_text }, phaseOf(row));
+  return [badge, ...trials, phase];
 }
 
 // "epoch 4 of 40, 212 W, 61.5 kJ, node7"
