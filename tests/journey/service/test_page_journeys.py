@@ -105,7 +105,7 @@ def test_an_owner_pauses_and_resumes(enter: Enter, team: tuple[str, MemoryStore,
     asked.get_by_role("button", name="Pause").click()
     page.get_by_text("paused by nlp/alice", exact=True).wait_for()
     assert store.job("translate-de").paused_by == "nlp/alice"
-    assert page.locator("section:has(h2:text-is('Audit')) tbody tr").first.inner_text().split("\t")[1] == "alice"
+    assert page.locator("section:has(h2:text-is('Audit')) tbody tr").first.inner_text().split("\t")[1] == "nlp/alice"
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Pause").wait_for()
