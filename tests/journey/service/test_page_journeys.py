@@ -155,6 +155,7 @@ def test_a_crash_is_read_from_another_machine(enter: Enter) -> None:
     log = page.get_by_label("Log of trial 32")
     log.wait_for()
     assert log.inner_text().rstrip().endswith("is invalid for input of size 9031680")
+    page.wait_for_function("document.querySelector('tr.opened pre').getBoundingClientRect().bottom < innerHeight")
     assert "gpu-07:/home/emil/defects" in page.locator("tr.opened").inner_text()
     page.get_by_role("button", name="Open trial 32").click()
     assert page.locator("tr.opened").count() == 0

@@ -1,5 +1,5 @@
 // What all jobs used and saved, for who pays: by week, owner and GPU, and the jobs that need someone.
-import { ask, linkOf } from "./api.js";
+import { ask, linkOf, optional } from "./api.js";
 import { axisUnit, clear, clearCard, ink, layout, plain, plot, redraw, within } from "./charts.js";
 import { card, choice, dataTable, el, fillCard, main, missing, table, tile, timeOf, titled } from "./dom.js";
 import { EMBEDDED } from "./embedded.js";
@@ -14,10 +14,14 @@ async function fleetPulse() {
 }
 
 async function showFleet() {
-  const fleet = await ask("api/v1/fleet?weeks=12");
+  const fleet = await optional("api/v1/fleet?weeks=12");
   return () => {
     titled("Fleet");
     clear();
+    if (!fleet) {
+      main.append(el("h1", {}, "Fleet"), el("p", { class: "lead" }, "This service is older, and does not tell it."));
+      return;
+    }
     const cards = el("div", { class: "cards" });
     main.append(
       el("h1", {}, "Fleet"),

@@ -100,8 +100,9 @@ export function trialCard(cards, job, linked) {
     body.replaceChildren(trialTable(job, found), trialPages(found.total, fill));
     for (const panel of body.querySelectorAll(".panel")) panel.show();
     if (!scrollTo) return;
-    document.getElementById(`trial-${scrollTo}`)?.scrollIntoView({ block: "start" });
+    const row = `trial-${scrollTo}`;
     scrollTo = null;
+    requestAnimationFrame(() => document.getElementById(row)?.scrollIntoView({ block: "start" })); // the page first
   }
   fill();
 }
