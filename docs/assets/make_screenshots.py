@@ -1,21 +1,18 @@
 """Takes the pictures of the page in docs/service.md: a team's service on this machine, in a browser without a window.
 
-python docs/assets/make_screenshots.py [FOLDER]
+ZEUS_PRICE_PER_KWH=0.30 ZEUS_CURRENCY=EUR ZEUS_GCO2E_PER_KWH=320 python docs/assets/make_screenshots.py [FOLDER]
 
 Needs the extras `dev` and `plots`, and Debian's chromium. The jobs are models (tests/support/team.py).
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-os.environ |= {"ZEUS_PRICE_PER_KWH": "0.30", "ZEUS_CURRENCY": "EUR", "ZEUS_GCO2E_PER_KWH": "320"}
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -64,7 +61,6 @@ def main(folder: Path) -> None:
             file = folder / f"{name}.png"
             page.screenshot(path=str(file))
             Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
-            print(file, file.stat().st_size)
         browser.close()
 
 

@@ -126,16 +126,18 @@ function fillForm(page) {
   const turned = search.get("desc") === "true";
   const turn = el("a", { class: "narrow", href: listAddress(search, { desc: turned ? "" : "true" }) });
   turn.textContent = turned ? "ascending" : "descending";
-  const owners = (page.owners || []).filter(Boolean); // jobs of nobody are not asked for
-  fields.replaceChildren(
-    ...(owners.length ? [pick("owner", "Owner", owners)] : []),
-    ...(page.gpus?.length ? [pick("gpu", "GPU", page.gpus)] : []),
-    ...("owners" in page ? [pick("state", "State", STATES)] : []),
-  );
-  if (!("owners" in page)) return; // an older service sorts nothing
+  if (!page.owners) return; // an older service filters and sorts nothing
+  const owners = page.owners.filter(Boolean), // jobs of nobody are not asked for
+    shows = (name, values) => values.length || search.get(name);
   const sort = pick("sort", "Sort by", Object.keys(SORTS), SORTS, null);
   sort.className = "narrow";
-  fields.append(sort, turn);
+  fields.replaceChildren(
+    ...(shows("owner", owners) ? [pick("owner", "Owner", owners)] : []),
+    ...(shows("gpu", page.gpus) ? [pick("gpu", "GPU", page.gpus)] : []),
+    pick("state", "State", STATES),
+    sort,
+    turn,
+  );
 }
 
 function fillRows(known) {
@@ -154,7 +156,7 @@ function fillRows(known) {
   const by = search.get("sort") || "name",
     desc = search.get("desc") === "true";
   const href = (key) => listAddress(search, { sort: key, desc: key === by && !desc ? "true" : "" });
-  const sorting = "owners" in page ? { by, desc, href } : null;
+  const sorting = page.owners ? { by, desc, href } : null;
   const offset = Number(search.get("offset") || 0);
   rows.replaceChildren(jobTable(page, offset, sorting), ...listRemarks(page), listPages(page.total, offset, search));
 }
