@@ -207,4 +207,5 @@ def fleet() -> dict[str, Any]:
         "currency": "EUR",
         "totals": used(1.0, failed=2),
         "as_of": "2026-03-02T08:00:00+00:00",
+        "sentence": "2 jobs used 11.1 kWh and saved 2.50 ± 0.28 kWh.",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,6 +160,24 @@ def test_a_crash_is_read_from_another_machine(enter: Enter) -> None:
     assert "gpu-07:/home/emil/defects" in page.locator("tr.opened").inner_text()
     page.get_by_role("button", name="Open trial 32").click()
     assert page.locator("tr.opened").count() == 0
+    assert look.wrong == []
+
+
+def test_a_losing_job_is_found_in_the_fleet_view(enter: Enter) -> None:
+    look = enter("nina")
+    page = look.page
+    page.get_by_role("link", name="Fleet").click()
+    page.get_by_role("heading", level=1, name="Fleet").wait_for()
+    assert re.fullmatch(
+        r"7 jobs used .* kWh and saved .* ± .* kWh\. As of .* UTC\.", page.locator("p.lead").inner_text()
+    )
+    page.locator('[aria-label="energy used and saved by week"].plot .main-svg').first.wait_for()
+    losing = page.locator("section:has(h2:text-is('Jobs that lose'))")
+    words = losing.locator("li p").inner_text()
+    assert "more energy" in words
+    losing.get_by_role("link", name="forecast").click()
+    page.get_by_role("heading", level=1, name="forecast").wait_for()
+    assert words in page.locator(".tiles").inner_text()  # the same sentence
     assert look.wrong == []
 
 

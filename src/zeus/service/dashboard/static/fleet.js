@@ -8,13 +8,15 @@ import { ENERGY, MASS, count, digits, energy, mass, money, number, unitOf, when 
 export const fleetView = { show: showFleet, pulse: fleetPulse };
 const FRESH = 60_000; // milliseconds; it is a sum over all jobs, so no stamp tells when it changes
 
+let uncounted = 0; // jobs that the service could not read yet
 async function fleetPulse() {
   if (!EMBEDDED) await ask("api/v1/pulse?limit=1"); // whether the service answers
-  return String(Math.floor(Date.now() / FRESH));
+  return String(uncounted ? Date.now() : Math.floor(Date.now() / FRESH));
 }
 
 async function showFleet() {
   const fleet = await optional("api/v1/fleet?weeks=12");
+  uncounted = fleet?.uncounted || 0;
   return () => {
     titled("Fleet");
     clear();
@@ -25,19 +27,13 @@ async function showFleet() {
     const cards = el("div", { class: "cards" });
     main.append(
       el("h1", {}, "Fleet"),
-      el(
-        "p",
-        { class: "lead" },
-        "What all jobs used and saved",
-        fleet.as_of ? `, as of ${when(fleet.as_of)}` : "",
-        ".",
-      ),
+      el("p", { class: "lead" }, fleet.sentence ?? "", fleet.as_of ? ` As of ${when(fleet.as_of)}.` : ""),
       fleetTiles(fleet),
       cards,
     );
     weekCard(cards, fleet);
     partCard(cards, "By owner", { name: "Owner", class: "name", show: (r) => ownerLink(r.owner) }, fleet.owners, fleet);
-    partCard(cards, "By GPU", { name: "GPU", class: "name", show: (r) => gpuLink(r.gpu_model) }, fleet.gpus, fleet);
+    partCard(cards, "By GPU", { name: "GPU", class: "name", show: (r) => r.gpu_model || "unknown" }, fleet.gpus, fleet);
     needCard(cards, "Jobs that lose", "They used more than their default would have.", fleet.losing, "losing");
     needCard(
       cards,
@@ -46,21 +42,20 @@ async function showFleet() {
       fleet.failing,
       "failing",
     );
-    needCard(cards, "Idle jobs", "They have not run for a while.", fleet.idle);
+    needCard(cards, "Jobs that did not run", "None of their trials ended in these weeks.", fleet.idle);
     redraw();
   };
 }
 
 const ownerLink = (owner) =>
   owner ? el("a", { href: `#/?owner=${encodeURIComponent(owner)}` }, owner) : "without an owner";
-const gpuLink = (gpu) => (gpu ? el("a", { href: `#/?gpu=${encodeURIComponent(gpu)}` }, gpu) : "unknown");
 
 // "1.2 ± 0.1 kWh"
 function savedEnergy(value, error) {
   if (missing(value)) return "unknown";
   if (missing(error)) return energy(value);
   const unit = unitOf(Math.max(Math.abs(value), error), ENERGY);
-  return `${digits(value / unit.factor)} ± ${digits(error / unit.factor, 2)} ${unit.name}`;
+  return `${digits(value / unit.factor)} ± ${digits(error / unit.factor)} ${unit.name}`;
 }
 const amount = (value, currency) => (missing(value) ? "unknown" : signed(value, (one) => money(one, currency)));
 const grams = (value) => (missing(value) ? "unknown" : signed(value, mass));
@@ -75,7 +70,7 @@ function fleetTiles({ totals, currency }) {
     "dl",
     { class: "tiles" },
     tile("Energy used", energy(totals.joules), totals.recurrences ? count(totals.recurrences, "recurrence") : null),
-    tile("Energy saved", savedEnergy(totals.saved_joules, totals.saved_joules_error), totals.sentence),
+    tile("Energy saved", savedEnergy(totals.saved_joules, totals.saved_joules_error)),
     euros ? tile("Money", euros[0], `saved: ${euros[1]}`) : null,
     carbon ? tile("CO₂e", carbon[0], `saved: ${carbon[1]}`) : null,
     missing(totals.failed) ? null : tile("Failed recurrences", String(totals.failed)),
