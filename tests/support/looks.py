@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from support.page_data import everything
+from support.paths import ROOT
 from support.waiting import PATIENCE_SECONDS, eventually
 
 CHROMIUM = shutil.which("chromium")
@@ -33,6 +34,16 @@ def need_browser() -> None:
     pytest.importorskip("uvicorn", reason="needs the service extra: pip install 'zeus-energy[service]'")
     if CHROMIUM is None:
         pytest.skip("needs a browser: apt-get install chromium")
+
+
+AXE = ROOT / "node_modules/axe-core/axe.min.js"
+
+
+def serious(page: Any) -> list[tuple[str, str]]:
+    """What axe-core finds in the page as it is now: rules with the first element that breaks each."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document)")["violations"]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
 
 
 class Look:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as fresh
 
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
@@ -165,19 +166,20 @@ def live_through(store: Store, clock: Clock, weeks: int = WEEKS) -> None:
     """Let the team's jobs recur up to now, where the clock stands, and leave some of them running."""
     until = clock.now
     clock.now -= weeks * 7 * DAY
-    jobs = {one.name: _registered(store, one) for one in TEAM}
-    for at, one in sorted(_due(clock.now, weeks), key=lambda pair: pair[0]):
+    team = [fresh(one, rng=random.Random(7)) for one in TEAM]
+    jobs = {one.name: _registered(store, one) for one in team}
+    for at, one in sorted(_due(team, clock.now, weeks), key=lambda pair: pair[0]):
         clock.now = at
         with acting(one.actor), suppress(InputError):  # every size has crashed
             _recurrence(store, jobs[one.name], one, clock)
-    for one in TEAM:
+    for one in team:
         if one.name in RUNNING:
             _run_now(jobs[one.name], one, clock, until)
     clock.now = until
 
 
-def _due(begin: float, weeks: int) -> Iterator[tuple[float, Workload]]:
-    for offset, one in enumerate(TEAM):
+def _due(team: list[Workload], begin: float, weeks: int) -> Iterator[tuple[float, Workload]]:
+    for offset, one in enumerate(team):
         yield from ((begin + DAY * one.every * n + 3600.0 * offset, one) for n in range(int(weeks * 7 / one.every)))
 
 

@@ -157,6 +157,8 @@ def test_the_page_as_one_file_needs_nobody(browser: Any, tmp_path: Path) -> None
     look.page.get_by_role("link", name="speech").click()
     look.page.wait_for_selector(".plot .main-svg")
     assert look.page.locator("img[src=x]").count() == 0
+    look.page.get_by_role("link", name="Fleet").click()
+    look.page.get_by_text("2 jobs used").wait_for()
     assert look.wrong == []
     assert all(url.startswith(("file:", "data:", "blob:")) for url in look.asked)
     look.context.close()

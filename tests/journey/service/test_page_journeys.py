@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.live import live
-from support.looks import DESK, Look, need_browser
+from support.looks import AXE, DESK, Look, need_browser, serious
 from support.team import Clock, live_through
 from zeus.store.memory import MemoryStore
 from zeus.store.tokens import Scope
@@ -169,7 +169,7 @@ def test_a_losing_job_is_found_in_the_fleet_view(enter: Enter) -> None:
     page.get_by_role("link", name="Fleet").click()
     page.get_by_role("heading", level=1, name="Fleet").wait_for()
     assert re.fullmatch(
-        r"7 jobs used .* kWh and saved .* ± .* kWh\. As of .* UTC\.", page.locator("p.lead").inner_text()
+        r"\d jobs used .* kWh and saved .* ± .* kWh\. As of .* UTC\.", page.locator("p.lead").inner_text()
     )
     page.locator('[aria-label="energy used and saved by week"].plot .main-svg').first.wait_for()
     losing = page.locator("section:has(h2:text-is('Jobs that lose'))")
@@ -258,3 +258,43 @@ def test_an_admin_sees_the_tokens_and_when_they_were_used(enter: Enter) -> None:
     assert rows.keys() == {"nina", "nlp/alice", "vision/emil", "ops/sam", "root"}
     assert "valid" in rows["root"] and "just now" in rows["root"]
     assert look.wrong == []
+
+
+def test_trials_that_did_not_come_with_a_job_are_asked_for(enter: Enter) -> None:
+    look = enter("nina")
+    page = look.page
+
+    def without_old_trials(route: Any) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        route.fulfill(response=answer, json={**told, "tries": told["tries"][-5:]})
+
+    page.route("**/api/v1/jobs/recsys-ctr", without_old_trials)
+    look.go("#/job/recsys-ctr")
+    page.get_by_role("button", name="Open trial 169").wait_for()
+    assert page.get_by_role("button", name="Open trial").count() == 12
+    page.get_by_role("button", name="Earlier").click()
+    page.get_by_role("button", name="Open trial 157").wait_for()
+    page.get_by_role("combobox", name="Batch size", exact=True).select_option("1024")
+    page.get_by_role("button", name="Open trial 1", exact=True).wait_for()
+    sizes = page.locator("section:has(h2:text-is('Trials')) tbody td:nth-child(2)").all_inner_texts()
+    assert set(sizes) == {"1024"}
+    assert look.wrong == []
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm install")
+def test_axe_finds_nothing_serious_in_what_needs_a_service(enter: Enter) -> None:
+    page = enter("root", "#/tokens").page
+    assert serious(page) == []
+    page.evaluate("location.hash = '#/job/speech-wer'")
+    for name in ("Pause", "Change η or β", "Reset", "Remove"):
+        page.get_by_role("button", name=name).click()
+        page.get_by_role("dialog").wait_for()
+        assert (name, serious(page)) == (name, [])
+        page.keyboard.press("Escape")
+    page.get_by_role("button", name="Open trial 42").click()
+    page.get_by_text("target reached").wait_for()
+    assert serious(page) == []
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Token").wait_for()
+    assert serious(page) == []
