@@ -57,7 +57,7 @@ def enter(browser: Any, team: tuple[str, MemoryStore, dict[str, str]]) -> Iterat
         look.page.goto(f"{address}/{place}")
         look.page.get_by_label("Token").fill(secrets[name])
         look.page.get_by_label("Token").press("Enter")
-        look.page.get_by_text(name, exact=True).wait_for()
+        look.page.locator("#who").get_by_text(name, exact=True).wait_for()
         look.page.locator("main h1").wait_for()
         look.wrong.clear()  # the browser notes the answer that a token is needed
         return look
