@@ -160,7 +160,7 @@ $(VENV)/.peers: $(VENV)/.dev
 	$(INSTALL) --editable '.[peers]'
 	touch $@
 
-# No lock file: the one package is named by its exact version and needs nothing but its own binary.
+# No lock file: both packages are named by their exact versions and need no others.
 $(VENV)/.node: $(VENV)/bin/python package.json
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error
 	touch $@
