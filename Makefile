@@ -101,6 +101,7 @@ reproduce:
 docs: $(VENV)/.dev
 	$(BIN)/python docs/assets/settings_tables.py
 	$(BIN)/python docs/assets/commands_page.py
+	$(BIN)/python docs/assets/make_tradeoffs.py
 	$(BIN)/mkdocs build --strict
 
 # What is published (RELEASING.md).
@@ -116,7 +117,8 @@ apt = if [ -z "$$ZEUS_NO_APT" ] && command -v apt-get >/dev/null && [ "$$(id -u)
 	    apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
 
 # gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page; faketime
-# gives processes wrong clocks; nginx stands before the service; Slurm with munge runs jobs. Elsewhere the tests that need them skip and say what to install.
+# gives processes wrong clocks; nginx stands before the service; Prometheus runs the queries of the Grafana board; Slurm
+# with munge runs jobs. Elsewhere the tests that need them skip and say what to install.
 system:
 	@$(call apt, \
 	  command -v gcc >/dev/null || wanted="$$wanted gcc libc6-dev"; \
@@ -124,6 +126,7 @@ system:
 	  command -v chromium >/dev/null || wanted="$$wanted chromium"; \
 	  command -v faketime >/dev/null || wanted="$$wanted faketime"; \
 	  command -v nginx >/dev/null || wanted="$$wanted nginx-light"; \
+	  command -v prometheus >/dev/null || wanted="$$wanted prometheus"; \
 	  command -v slurmctld >/dev/null && command -v munged >/dev/null || wanted="$$wanted slurm-wlm munge")
 
 # Both take long, and neither needs the other.

@@ -44,7 +44,7 @@ from support.postgres import PostgresServer
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
-from zeus.client.report import brief_of, full, report
+from zeus.client.report import digest_of, full, report
 from zeus.errors import NotKnown
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
@@ -214,10 +214,11 @@ def pairs_of(url: str, names: Sequence[str], seed: int, seconds: float) -> tuple
     store, folds, rng, asks, tells = open_store(url), Folds(), random.Random(seed), list[float](), list[float]()
     if len(names) == 1:  # its state is computed once, and then kept
         folds.prepare(store, names[0])
+    jobs = LocalJobs(store, folds=folds)
     until, cpu = time.perf_counter() + seconds, time.process_time()
     while (begun := time.perf_counter()) < until:
         name = names[rng.randrange(len(names))]
-        job = RecurringJob.find(LocalJobs(store, folds=folds), name)
+        job = RecurringJob.find(jobs, name)
         trial = job.ask(HERE, key=uuid4().hex)
         asked = time.perf_counter()
         told = outcome(rng, trial.batch_size)
@@ -410,7 +411,7 @@ def measure(url: str, templates: str, jobs: int, folder: Path, options: argparse
     sample = random.Random(1).sample(names, min(jobs, 20))
     found["trials"] = store.count(names[0])
     found["pulse_ms"] = ms(store.pulse)
-    found["brief_cpu_ms"] = statistics.median(cpu_ms(brief_of, store, name) for name in sample)
+    found["brief_cpu_ms"] = statistics.median(cpu_ms(digest_of, store, name) for name in sample)
     found["unknown_ms"] = ms(unknown, store)
     store.close()
     print(f"  {found}", flush=True)
@@ -451,7 +452,7 @@ def measure_lengths(url: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
             tells.append(cpu_ms(job.tell, trial.number, outcome(rng, trial.batch_size)))
         row["ask"], row["tell"] = statistics.median(asks), statistics.median(tells)
         row["knowledge"] = cpu_ms(LocalJobs(store).knowledge, name, trial)
-        row["brief"] = cpu_ms(brief_of, store, name)
+        row["brief"] = cpu_ms(digest_of, store, name)
         row["page_mb"] = round(len(json.dumps(full(report(store, name, folds)))) / 1e6, 2)
         rows.append(row)
         print(f"  {row}", flush=True)

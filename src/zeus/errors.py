@@ -9,7 +9,8 @@
     │   ├── NotInstalled (also an ImportError)
     │   │                                   an optional package is missing
     │   ├── AlreadyDone                     the store already holds a different result; it was not overwritten
-    │   └── NotAllowed                      the service rejects this token, or the token does not allow this
+    │   └── NotAllowed                      the service rejects this token
+    │       └── Forbidden                   the service knows who asks, but they may not do this
     ├── DeviceError                         a device did not do what was asked
     │   ├── NoDevice                        there is no such device, or none at all
     │   ├── DeviceLost                      the device has disappeared
@@ -63,6 +64,10 @@ class AlreadyDone(InputError):
 
 class NotAllowed(InputError):
     """The service rejects this token, or the token does not allow this."""
+
+
+class Forbidden(NotAllowed):
+    """The service knows who asks, but they may not do this, as with a job that is somebody else's."""
 
 
 class DeviceError(ZeusError):

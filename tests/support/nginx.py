@@ -1,4 +1,4 @@
-"""A real nginx with `deploy/nginx/zeus.conf` on loopback, for as long as a `with` block lasts."""
+"""A real nginx with an example of `deploy/nginx` on loopback, for as long as a `with` block lasts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ import pytest
 
 from support.waiting import PATIENCE_SECONDS, eventually
 
-EXAMPLE = Path(__file__).parents[2] / "deploy/nginx/zeus.conf"
+EXAMPLES = Path(__file__).parents[2] / "deploy/nginx"
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed: apt-get install nginx-light")
 
 
 @contextmanager
-def nginx(folder: Path, service: str, **changes: str) -> Iterator[str]:
+def nginx(folder: Path, service: str, example: str = "zeus.conf", **changes: str) -> Iterator[str]:
     """The address of an nginx before the service at this address.
 
     Args:
         folder: Where nginx keeps its files.
         service: Address of the service.
+        example: The example in `deploy/nginx`.
         changes: Settings of the example that are replaced, by name.
     """
     assert NGINX is not None
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-    text = EXAMPLE.read_text()
+    text = (EXAMPLES / example).read_text()
     changes = {"listen": f"127.0.0.1:{port}", "server_name": "127.0.0.1", "server": urlsplit(service).netloc, **changes}
     for name, value in changes.items():
         text, count = re.subn(rf"^( +{name}) [^{{\n]*?;", rf"\1 {value};", text, flags=re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zeus.cli import jobs_text
+from zeus.cli import jobs_care, jobs_text
 from zeus.cli.format import plural
 from zeus.cli.output import print_json, warnings
 from zeus.cli.stores import at_store, existing_jobs, find_jobs, open_jobs
@@ -51,6 +51,10 @@ class _Jobs(click.Group):
 def jobs(context: click.Context) -> None:
     """Show what recurring jobs have learnt, used and saved. Export, import, reset or remove them."""
     context.with_resource(warnings())
+
+
+for _command in (jobs_care.pause, jobs_care.resume, jobs_care.audit):
+    jobs.add_command(_command)
 
 
 @jobs.command("list")

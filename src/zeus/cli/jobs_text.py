@@ -9,24 +9,10 @@ import click
 
 from zeus.cli.format import joules_cell, plural, watts
 from zeus.cli.output import print_table, seconds, sparkline
+from zeus.client.report.standing import PHASES, shown_phase
 from zeus.tariff.text import footprint_text, joules
 
 Json = dict[str, Any]
-
-# What a phase of the next recurrence means. A newer service may know others.
-PHASES = {
-    "new": "it has not run yet",
-    "default": "runs the default batch size",
-    "pruning": "finds out which batch sizes reach the target, from the default outward",
-    "exploring": "tries a batch size to learn what it costs",
-    "sampling": "runs the batch size that looks cheapest",
-    "concurrent": "runs the best batch size so far, while another trial explores",
-    "unbounded": "runs the best batch size so far with no cost limit",
-    "baseline": "measures the default",
-    "crashed": "every trial so far has crashed",
-    "stuck": "no batch size is left to run",
-    "unreadable": "the job cannot be read",
-}
 
 
 def tell_list(rows: list[Json], store: str) -> None:
@@ -35,7 +21,7 @@ def tell_list(rows: list[Json], store: str) -> None:
         return
     headings = ["job", "phase", "recurrences", "size", "last energy", "last cost", "cost", "saved so far"]
     print_table(headings, [_line(row) for row in rows], numbers=headings[2:6])
-    shown = {_phase(row) for row in rows}
+    shown = {shown_phase(row) for row in rows}
     if explained := "; ".join(f"{phase}: {text}" for phase, text in PHASES.items() if phase in shown):
         click.echo(f"(phase: {explained})")
     click.echo("(saved: compared with the default batch size at the highest power limit, exploration included)")
@@ -48,7 +34,7 @@ def _line(row: Json) -> list[str]:
     last, saving = row["last"], row["saving"]
     return [
         row["job"],
-        _phase(row),
+        shown_phase(row),
         _or(row["recurrences"]),
         _or(row["batch_size"]),
         "-" if last is None else joules(last["joules"]),
@@ -56,13 +42,6 @@ def _line(row: Json) -> list[str]:
         sparkline(row["costs"], 15),
         "-" if saving is None else saving["sentence"],
     ]
-
-
-def _phase(row: Json) -> str:
-    """The phase of a job. One whose every trial crashed has learnt nothing yet, whatever runs next."""
-    endings = set(row["endings"])
-    crashed = "crashed" in endings and endings <= {"crashed", "lost", "open"}
-    return "crashed" if crashed and row["phase"] != "stuck" else str(row["phase"])
 
 
 def _moment(text: str) -> str:
@@ -97,7 +76,7 @@ def tell_job(job: Json, last: int, now: str) -> None:
     if job["gpu_model"] is not None:
         click.echo(f"  runs on {job['gpu_model'] or 'an unnamed GPU'}, MAXPOWER {job['max_watts']:g} W")
     following = job["next"]
-    phase = _phase(job)
+    phase = shown_phase(job)
     click.echo(
         f"phase: {phase}"
         + (f" ({PHASES[phase]})" if phase in PHASES else "")

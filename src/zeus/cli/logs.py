@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -17,10 +18,10 @@ from zeus.settings import put
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zeus.client.recurring import RecurringJob
-
 LOOK_SECONDS = 0.5
+ASK_SECONDS = 3.0  # between two looks at a log that is in the store
 PIECE_BYTES = 1 << 20
+MARK = 400  # letters by which the end of what was printed is found again in a newer tail
 
 
 @click.command()
@@ -34,11 +35,12 @@ def logs(context: click.Context, job: str, trial: int | None, follow: bool, url:
 
     TRIAL is the number of a trial, as `zeus jobs show` lists them. Default: the newest.
 
-    Logs stay on the machine where `zeus run` ran the trial. Of a service, the last 100,000 bytes are printed if its own
-    machine has the log.
+    On the machine where `zeus run` ran the trial, all of the log is printed. From any other machine, its end is: `zeus
+    run` sends the last 64 KiB to the store.
     """
     from zeus.client.recurring import RecurringJob
     from zeus.client.trial_log import find_log
+    from zeus.job import Ending
 
     context.with_resource(warnings())
     if url:
@@ -46,14 +48,15 @@ def logs(context: click.Context, job: str, trial: int | None, follow: bool, url:
     kept = existing_jobs(url)
     number = trial or _newest([one["number"] for one in kept.full(job)["tries"]], job)
     found = RecurringJob.find(kept, job)
-    try:
-        path = find_log(job, found.life, found.trial(number))
-    except NotKnown:
-        if follow:
-            raise
-        click.echo(kept.log_end(job, number), nl=False)
-        return
-    _copy(path, found if follow else None, number)
+
+    def goes_on() -> bool:
+        return follow and found.trial(number).ending is Ending.OPEN
+
+    path = find_log(job, found.life, found.trial(number))
+    if path is not None:
+        _copy(path, goes_on)
+    else:
+        _follow(lambda: str(kept.told_log(job, number)["log"]), goes_on)
 
 
 def _newest(numbers: list[int], job: str) -> int:
@@ -62,19 +65,50 @@ def _newest(numbers: list[int], job: str) -> int:
     return max(numbers)
 
 
-def _copy(path: Path, running: RecurringJob | None, number: int) -> None:
-    """Print a log. While this trial is running, print what is added too."""
-    from zeus.job import Ending
-
+def _copy(path: Path, goes_on: Callable[[], bool]) -> None:
+    """Print a log. While the trial is running, print what is added too."""
     out = sys.stdout.buffer
     with path.open("rb") as file:
         while True:
-            goes_on = running is not None and running.trial(number).ending is Ending.OPEN
+            again = goes_on()
             if os.fstat(file.fileno()).st_size < file.tell():  # it was shortened: its end was printed already
                 file.seek(0, os.SEEK_END)
             while piece := file.read(PIECE_BYTES):
                 out.write(piece)
             out.flush()
-            if not goes_on:
+            if not again:
                 return
             time.sleep(LOOK_SECONDS)
+
+
+def _follow(read: Callable[[], str], goes_on: Callable[[], bool]) -> None:
+    """Print the end of a log that is in the store, and while the trial is running what is added to it."""
+    printed = ""
+    while True:
+        again = goes_on()
+        try:
+            tail = read()
+        except NotKnown:
+            if not again:  # it may still come
+                raise
+        else:
+            click.echo(added(printed, tail), nl=False)
+            printed = tail
+        if not again:
+            return
+        time.sleep(ASK_SECONDS)
+
+
+def added(before: str, now: str) -> str:
+    """What a newer tail of a log has after the one before.
+
+    >>> added("one\\ntwo\\n", "two\\nthree\\n"), added("", "one\\n"), added("one\\n", "quite other\\n")
+    ('three\\n', 'one\\n', 'quite other\\n')
+    """
+    if now.startswith(before):
+        return now[len(before) :]
+    for length in range(min(MARK, len(before), len(now)), 0, -1):
+        at = now.rfind(before[-length:]) if length == MARK else 0 if now.startswith(before[-length:]) else -1
+        if at >= 0:
+            return now[at + length :]
+    return now

@@ -16,6 +16,7 @@ from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 # name -> (module, object, help); the help is here so that `zeus --help` imports no command
 COMMANDS = {
     "demo": ("zeus.cli.demo", "demo", "Watch a training job get cheaper, on a virtual GPU."),
+    "digest": ("zeus.cli.digest", "digest", "Report what all jobs used and saved in a week, for cron and mail."),
     "doctor": ("zeus.cli.doctor", "doctor", "Check this node, and say which command mends what is broken."),
     "env": ("zeus.cli.env", "env", "Show GPUs, what Zeus can do with them, and how to fix problems."),
     "export": ("zeus.cli.export", "export", "Write a web page about your jobs to one HTML file."),
@@ -34,6 +35,7 @@ COMMANDS = {
     "run": ("zeus.cli.run", "run", "Run a recurring job, and tune its batch size and power limit."),
     "serve": ("zeus.cli.serve", "serve", "Serve a store of jobs, with a web page, to a team."),
     "simulate": ("zeus.cli.simulate", "simulate", "Simulate batch size policies on traces or virtual GPUs."),
+    "store": ("zeus.cli.store", "store", "Show the state of a store, back it up and restore it."),
     "token": ("zeus.cli.token", "token", "Create, list and revoke tokens for the service."),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -9,6 +10,8 @@ import click
 from zeus.cli.options import STORE_DEFAULT
 from zeus.errors import InputError
 from zeus.lazy import optional
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 
 @click.command()
@@ -36,6 +39,20 @@ from zeus.lazy import optional
     multiple=True,
     metavar="ADDRESS",
     help="Trust X-Forwarded-For and X-Forwarded-Proto from this proxy; repeatable.",
+)
+@click.option(
+    "--trust-proxy",
+    multiple=True,
+    metavar="ADDRESS[/BITS]",
+    help="Let this proxy say who signed in, and trust it like --proxy; repeatable. Needs --proxy-user-header.",
+)
+@click.option("--proxy-user-header", default="", metavar="NAME", help="Header in which it does, as X-Forwarded-User.")
+@click.option(
+    "--proxy-scope",
+    type=click.Choice(["read", "report"]),
+    default="read",
+    show_default=True,
+    help="What people may do who sign in through the proxy.",
 )
 @click.option("--certfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS certificate.")
 @click.option("--keyfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS private key.")
@@ -70,6 +87,9 @@ def serve(
     require_token: bool,
     insecure: bool,
     proxy: tuple[str, ...],
+    trust_proxy: tuple[str, ...],
+    proxy_user_header: str,
+    proxy_scope: str,
     certfile: Path | None,
     keyfile: Path | None,
     rate: float,
@@ -87,6 +107,13 @@ def serve(
 
     if bool(certfile) != bool(keyfile):
         raise InputError("--certfile and --keyfile go together. Give both or neither.")
+    if bool(trust_proxy) != bool(proxy_user_header):
+        raise InputError(
+            "--trust-proxy and --proxy-user-header go together: one says which proxy to believe, the other in which "
+            "header it names people. Give both or neither."
+        )
+    if proxy_user_header and not HEADER_NAME.fullmatch(proxy_user_header):
+        raise InputError(f"--proxy-user-header {proxy_user_header!r}: give the name of a header, as X-Forwarded-User.")
     if insecure and require_token:
         raise InputError("--insecure and --require-token contradict each other. Give only one of them.")
     if url is not None and shown(url) != url:
@@ -94,11 +121,12 @@ def serve(
             "zeus: every user of this machine can read the password in this command. Set ZEUS_STORE instead.",
             err=True,
         )
-    is_open = insecure or (is_loopback(host) and not require_token)
+    # Behind a proxy that signs people in, every request comes from loopback. Without a name it is nobody's.
+    is_open = insecure or (is_loopback(host) and not require_token and not trust_proxy)
     store = open_store(url)
     has_tokens = any(token.revoked_at is None for token in store.tokens.all())
     store.close()
-    if not is_open and not has_tokens:
+    if not is_open and not has_tokens and not trust_proxy:
         why = "--require-token" if is_loopback(host) else f"--host {host}, which other machines can reach,"
         raise InputError(
             f"{why} needs a token, and the store has none. Create one with `zeus token create NAME` (same --store), "
@@ -109,6 +137,9 @@ def serve(
         hosts=hosts_of(host, allow_host),
         per_second=rate,
         log_json=log_kind == "json",
+        proxy_user_header=proxy_user_header,
+        trusted_proxies=proxies_of(trust_proxy, "--trust-proxy"),
+        proxy_scope=proxy_scope,
     )
     plan = ServerPlan(
         store=resolve(url),
@@ -117,7 +148,7 @@ def serve(
         workers=workers,
         certfile=str(certfile) if certfile else None,
         keyfile=str(keyfile) if keyfile else None,
-        proxies=proxies_of(proxy),
+        proxies=(*proxies_of(proxy), *settings.trusted_proxies),
         connections=connections,
         settings=settings,
     )
@@ -129,5 +160,7 @@ def serve(
         )
     check_free(plan)
     access = "no token needed" if is_open else "token needed"
+    if trust_proxy:
+        access = f"{access}, or sign-in through {', '.join(trust_proxy)}"
     click.echo(f"zeus: serving {shown(resolve(url))} at {address(plan)} ({access}). Press Ctrl-C to stop.", err=True)
     serve(plan)

@@ -6,14 +6,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
 import click
 
 from zeus.cli.options import STORE_DEFAULT
-from zeus.cli.output import print_json
+from zeus.cli.output import print_json, print_table
 from zeus.errors import InputError
+
+MOST_DAYS = 3650
 
 _store = click.option("--store", "url", metavar="URL", help=f"Store of the service. {STORE_DEFAULT}")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -28,12 +31,16 @@ def token() -> None:
 @click.argument("name")
 @click.option("--scope", type=click.Choice(["read", "report", "admin"]), default="report", show_default=True,
               help="What the token allows.")  # fmt: skip
+@click.option("--team", default="", metavar="TEAM", help="Team whose jobs the token may change, besides its own.")
+@click.option("--expires", metavar="DAYS", help="How long the token is valid, as in 90d. Default: until it is revoked.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="New file to write the token to (mode 0600)."
 )
 @_store
 @_json
-def create(name: str, scope: str, output: Path | None, url: str | None, as_json: bool) -> None:
+def create(
+    name: str, scope: str, team: str, expires: str | None, output: Path | None, url: str | None, as_json: bool
+) -> None:
     """Create a token.
 
     On a terminal, the token is shown once. Otherwise it is written to a file that only you can read.
@@ -46,7 +53,7 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
     from zeus.store.api import utc
     from zeus.store.tokens import Scope
 
-    kept, secret = new(name, Scope(scope), utc(time.time()))
+    kept, secret = new(name, Scope(scope), utc(time.time()), team=team, lasts=_days(expires))
     tokens = open_store(url).tokens  # open the store first, so that a failure leaves no secret behind
     if output is None and not sys.stdout.isatty():
         output = default_path().parent / f"token-{kept.id}"  # a secret on stdout could end up in a log
@@ -59,7 +66,7 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
             print(secret, file=file)
     if as_json:
         where = {"token": secret} if output is None else {"file": str(output)}
-        print_json({"id": kept.id, "name": name, "scope": scope, **where})
+        print_json({"id": kept.id, "name": name, "scope": scope, "team": team, "expires_at": kept.expires_at, **where})
     elif output is not None:
         click.echo(f"{kept.id}  {scope}  {name}  in {output}")
     else:
@@ -71,26 +78,29 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
 @_json
 def list_tokens(url: str | None, as_json: bool) -> None:
     """List all tokens, without their secrets."""
-    from zeus.store import open_store
+    import time
 
-    rows = [
-        {
-            "id": one.id,
-            "name": one.name,
-            "scope": one.scope.value,
-            "created_at": one.created_at,
-            "revoked_at": one.revoked_at,
-        }
-        for one in open_store(url).tokens.all()
-    ]
+    from zeus.store import open_store
+    from zeus.store.api import utc
+
+    tokens, now = open_store(url).tokens.all(), utc(time.time())
+    names = ("id", "name", "team", "scope", "created_at", "expires_at", "used_at", "revoked_at")
     if as_json:
-        print_json(rows)
+        print_json([{name: getattr(one, name) for name in names} for one in tokens])
         return
-    for row in rows:
-        state = f"revoked {row['revoked_at']}" if row["revoked_at"] else "valid"
-        click.echo(f"{row['id']}  {row['scope']:6}  {row['created_at']}  {state}  {row['name']}")
-    if not rows:
-        click.echo("no tokens")
+    if not tokens:
+        click.echo("There are no tokens. Create one with `zeus token create NAME`.")
+        return
+    headings = ["id", "name", "team", "scope", "state", "created", "expires", "last used"]
+    rows = [
+        [
+            *(one.id, one.name, one.team or "-", one.scope.value, one.state(now), _minute(one.created_at)),
+            *("never" if at is None else _minute(at) for at in (one.expires_at, one.used_at)),
+        ]
+        for one in tokens
+    ]
+    print_table(headings, rows)
+    click.echo("(times in UTC)")
 
 
 @token.command()
@@ -112,6 +122,29 @@ def revoke(token_id: str, url: str | None, as_json: bool) -> None:
         print_json({"id": gone.id, "name": gone.name, "revoked_at": gone.revoked_at})
     else:
         click.echo(f"{gone.id}  {gone.name}  revoked {gone.revoked_at}")
+
+
+def _days(text: str | None) -> timedelta | None:
+    """How long a token is valid.
+
+    >>> _days("90d"), _days(None)
+    (datetime.timedelta(days=90), None)
+    """
+    if text is None:
+        return None
+    number = text.removesuffix("d")
+    if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= MOST_DAYS):
+        raise InputError(f"--expires {text}: give days from 1d to {MOST_DAYS}d, such as 90d.")
+    return timedelta(days=int(number))
+
+
+def _minute(at: str) -> str:
+    """A stored time, to the minute.
+
+    >>> _minute("2026-11-16T03:40:04.666845+00:00")
+    '2026-11-16 03:40'
+    """
+    return at[:16].replace("T", " ")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Kept, Outcome, Trial
+from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Kept, Origin, Outcome, Trial
 from zeus.job.value import Above, Count, Whole
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS
@@ -69,6 +69,8 @@ class OfflineRun(Checked, frozen=True, tag="ran"):
     key: str  # identifies the run, so that delivering it twice has no effect
     outcome: Outcome
     life: str | None = None  # of the job; empty: the job was never seen; None: not known
+    log: str = ""  # the end of its log
+    origin: Origin | None = None  # who ran it, and where
 
 
 class EpochUsed(Checked, frozen=True, tag="epoch_used"):
@@ -89,7 +91,16 @@ class ProfileMade(Checked, frozen=True, tag="profile_made"):
     profile: PowerProfile
 
 
-Message: TypeAlias = TrialEnded | OfflineRun | EpochUsed | ProfileMade
+class TrialLog(Checked, frozen=True, tag="log"):
+    """The end of a trial's log."""
+
+    job_id: str
+    number: Count
+    text: str
+    trial_id: str = ""  # empty: not known
+
+
+Message: TypeAlias = TrialEnded | OfflineRun | EpochUsed | ProfileMade | TrialLog
 
 
 # ------------------------------------------------------------------ the port
@@ -161,6 +172,9 @@ class JobsApi(Protocol):
     def knowledge(self, job_id: str, trial: Trial) -> Knowledge:
         """What earlier trials tell about the epochs of this one."""
 
+    def keep_log(self, log: TrialLog, *, is_last: bool = False) -> None:
+        """Keep the end of a trial's log in the store. `is_last`: there will be no more of it."""
+
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
         """Do not hold crashes of these trials against their batch sizes, which are offered again.
 
@@ -184,8 +198,11 @@ class JobsApi(Protocol):
     def full(self, job_id: str) -> Json:
         """Everything about one job."""
 
-    def log_end(self, job_id: str, number: int) -> str:
-        """The end of a trial's log, if it is on this machine or on that of the service; else NotKnown is raised."""
+    def told_log(self, job_id: str, number: int) -> Json:
+        """The end of a trial's log with its time, and the host and folder of the trial: `log`, `at`, `host`, `folder`.
+
+        Raises NotKnown, which says where the trial ran, if neither the store nor its machine has the log.
+        """
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         """All facts of these jobs, or of all jobs if none is named, as lines of JSON."""
@@ -204,6 +221,15 @@ class JobsApi(Protocol):
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """Allow a batch size that crashed to be offered again."""
+
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        """What all jobs used and saved in so many ISO weeks, up to this one or to `last`: see `report.fleet`."""
+
+    def pause(self, job_id: str, *, paused: bool = True) -> None:
+        """Pause a job, or resume it. The trials of a paused job run as before Zeus."""
+
+    def audit(self, job_id: str, *, after: int = 0, most: int = 100) -> Json:
+        """Who changed the job: `total` and `entries`, newest first, without the first `after` of them."""
 
     def close(self) -> None:
         """Close all connections."""

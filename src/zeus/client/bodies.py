@@ -15,12 +15,14 @@ from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Outcome, Trial
 from zeus.job.checks import NAME_LENGTH, SHOWN
 from zeus.job.value import Above, Count, NotBelow, Number, Share, Whole
 from zeus.job.wire import KINDS, Json, need_version, read, to_json
+from zeus.store.trial_logs import MOST_BYTES
 
 SIZES = 1000  # the most batch sizes, power limits or trials
 
 GpuCount = Annotated[int, Meta(ge=1, le=100_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH, pattern=f"^{SHOWN}+$")]
 Text = Annotated[str, Meta(max_length=NAME_LENGTH, pattern=f"^{SHOWN}*$")]
+OwnerText = Annotated[str, Meta(max_length=2 * NAME_LENGTH + 1, pattern=f"^{SHOWN}*$")]
 Key = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH, pattern=r"^[\x21-\x7e]+$")]
 Sizes = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=SIZES)]
 Limits = Annotated[tuple[Above, ...], Meta(max_length=SIZES)]
@@ -47,6 +49,8 @@ class Change(Checked, frozen=True, kw_only=True):
     power_limits: Limits | UnsetType | None = UNSET
     baseline_every: Count | UnsetType | None = UNSET
     include: Include | UnsetType | None = UNSET
+    paused: bool | UnsetType | None = UNSET
+    owner: OwnerText | UnsetType | None = UNSET
 
 
 class GpuBody(Checked, frozen=True, kw_only=True):
@@ -92,6 +96,12 @@ class OfflineRunBody(GpuBody, frozen=True, kw_only=True):
     batch_size: Whole
     key: Key
     outcome: Outcome
+
+
+class LogBody(Checked, frozen=True):
+    """The end of a trial's log."""
+
+    text: Annotated[str, Meta(max_length=MOST_BYTES)]
 
 
 class Pardon(Checked, frozen=True):

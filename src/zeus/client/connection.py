@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from zeus import settings
 from zeus.client.resilient.retry import Failed
-from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
+from zeus.errors import AlreadyDone, Forbidden, InputError, NotAllowed, NotKnown, StoreError
 from zeus.job.checks import need_job_id
 from zeus.job.wire import VERSION
 from zeus.store.address import shown
@@ -28,10 +28,14 @@ AWAY = {408, 425, 429, 500, 502, 503, 504}
 ANSWER_SECONDS = 120.0  # for which an answer is waited for, if the caller sets no limit (`zeus.store.wait_limit`)
 
 
+class OlderService(InputError):
+    """The service does not know this request, because it is older than this Zeus."""
+
+
 # Which HTTP status stands for which error: the service writes them, its clients read them.
 ERRORS: dict[int, type[InputError]] = {
     401: NotAllowed,
-    403: NotAllowed,
+    403: Forbidden,
     404: NotKnown,
     409: AlreadyDone,
 }
@@ -41,7 +45,7 @@ OTHER = 422  # any other InputError
 def status_of(error: InputError) -> int:
     """The status of an answer about this error.
 
-    >>> status_of(NotKnown("no such job")), status_of(InputError("eta=2")), status_of(NotAllowed("read only"))
+    >>> status_of(NotKnown("no such job")), status_of(InputError("eta=2")), status_of(Forbidden("read only"))
     (404, 422, 403)
     """
     return {kind: status for status, kind in ERRORS.items()}.get(type(error), OTHER)
@@ -88,6 +92,7 @@ class Connection:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> T:
         """Send a request and return what `read` makes of the answer.
 
@@ -98,15 +103,21 @@ class Connection:
             body: JSON value, or a text that is sent as it is.
             query: Query parameters.
             key: Idempotency key: retries of the request send the same key, so that it takes effect once.
+            headers: More headers.
 
         Raises:
             NotKnown, AlreadyDone, NotAllowed, InputError: The service refused.
             StoreError: The service is unreachable or failed.
         """
         try:
-            return self._request(method, path, read, body, query, key)
+            more = {} if key is None else {"Idempotency-Key": key}
+            return self._request(method, path, read, body, query, {**more, **(headers or {})})
         except StoreError as away:
             raise type(away)(f"the service {self.address} {away}.") from away
+        except OlderService:
+            raise OlderService(
+                f"the service {self.address} does not know {method} {path}: it is older than this Zeus. Update it."
+            ) from None
 
     def _request(
         self,
@@ -115,10 +126,9 @@ class Connection:
         read: Callable[[Any], T],
         body: Any,
         query: Mapping[str, Any] | None,
-        key: str | None,
+        headers: Mapping[str, str],
     ) -> T:
         content: dict[str, Any] = {} if body is None else {"content" if isinstance(body, str) else "json": body}
-        headers = {} if key is None else {"Idempotency-Key": key}
         try:
             timeout = allowed(ANSWER_SECONDS)
             answer = self._client.request(
@@ -195,4 +205,6 @@ def _refusal(answer: Any) -> InputError | StoreError:
         return StoreError(f"answered with status {status}, but not as a Zeus service does")
     if status in AWAY:
         return (Failed if status == 500 else StoreError)(f"answered with an error ({status}): {message}")
+    if status in (404, 405) and message in ("Not Found", "Method Not Allowed"):
+        return OlderService(message)
     return error_of(status)(message)

@@ -10,7 +10,7 @@ from typing import Any
 
 from zeus.client import snapshots
 from zeus.errors import InputError, StoreError
-from zeus.job import Ask, Decision, Ending, Event, Trial
+from zeus.job import Ask, Decision, Ending, Event, Phase, Trial
 from zeus.policy.api import decided
 from zeus.policy.registry import find_policy
 from zeus.policy.repricing import repriced
@@ -101,8 +101,21 @@ class Folds:
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """The callback for `Store.ask`."""
+        if (paused := paused_decision(job)) is not None:
+            return paused
         policy = find_policy(job.spec.policy, job.policy_version)
         return decided(policy, self.state(job, facts), job.spec, ask)
+
+
+def paused_decision(job: Job) -> Decision | None:
+    """What every trial of a paused job gets: the default size without a bound. None if the job is not paused.
+
+    It is a baseline, so whoever runs it sets no power limit.
+    """
+    if not job.paused_by:
+        return None
+    size = job.spec.default_batch_size
+    return Decision(size, Phase.BASELINE, f"paused by {job.paused_by}: {size} is the default, as before Zeus.")
 
 
 def as_of_now(job: Job, event: Event) -> Event | None:

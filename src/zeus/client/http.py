@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from zeus.client.api import EpochUsed, Heartbeat, Json, OfflineRun, Registered, TrialRef
+from zeus.client.api import EpochUsed, Heartbeat, Json, OfflineRun, Registered, TrialLog, TrialRef
 from zeus.client.bodies import gpus_json, read_body, registered_from, trial_from
 from zeus.client.connection import Connection, of_job
+from zeus.client.origin import header, here
 from zeus.errors import NotKnown
 from zeus.job import MAX_TRIES, Gpus, JobSpec, Kept, Outcome, Trial
 from zeus.job.wire import from_json, read, to_json
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS
+from zeus.store.trial_logs import last_lines
 from zeus.trial.knowledge import Knowledge
 
 T = TypeVar("T")
@@ -49,13 +51,18 @@ class HttpJobs:
             return trial_from(data), registered_from(data)
 
         body = {**gpus_json(gpus), "recurrence": recurrence, "max_tries": max_tries}
-        return self._call("POST", of_job(job_id, "/ask"), opened, body=body, key=key)
+        return self._call("POST", of_job(job_id, "/ask"), opened, body=body, key=key, headers=header(here()))
 
     def trial(self, ref: TrialRef) -> Kept:
         def kept(data: Json) -> Kept:
             so_far = None if data["so_far"] is None else read_body(data["so_far"], Outcome)
-            times = {name: str(data.get(name, "")) for name in ("asked_at", "changed_at")}
-            return Kept(trial=trial_from(data), **times, leased_until=data["leased_until"], so_far=so_far)
+            return Kept(
+                trial=trial_from(data),
+                asked_at=str(data.get("asked_at", "")),
+                changed_at=str(data.get("changed_at", "")),
+                leased_until=data["leased_until"],
+                so_far=so_far,
+            )
 
         return self._call("GET", _trial(ref), kept, query=_id(ref))
 
@@ -87,7 +94,8 @@ class HttpJobs:
             "outcome": to_json(run.outcome),
         }
         query = None if run.life is None else {"life": run.life}
-        return self._call("POST", of_job(run.spec.id, "/reports"), trial_from, body=body, query=query)
+        by = header(run.origin or here())
+        return self._call("POST", of_job(run.spec.id, "/reports"), trial_from, body=body, query=query, headers=by)
 
     def profiled(self, used: EpochUsed) -> None:
         use = {"batch_size": used.batch_size, "joules": used.joules, "seconds": used.seconds}
@@ -97,6 +105,10 @@ class HttpJobs:
     def knowledge(self, job_id: str, trial: Trial) -> Knowledge:
         path = of_job(job_id, f"/trials/{trial.number}/knowledge")
         return self._call("GET", path, lambda data: read(data, Knowledge), query=_if_known("trial_id", trial.id))
+
+    def keep_log(self, log: TrialLog, *, is_last: bool = False) -> None:
+        ref = TrialRef(log.job_id, log.number, log.trial_id)
+        self._call("PUT", _trial(ref, "/log"), _nothing, body={"text": last_lines(log.text)}, query=_id(ref))
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
         body = {"trials": list(numbers)}
@@ -131,8 +143,8 @@ class HttpJobs:
     def full(self, job_id: str) -> Json:
         return self._call("GET", of_job(job_id), dict)
 
-    def log_end(self, job_id: str, number: int) -> str:
-        return self._call("GET", of_job(job_id, f"/trials/{number}/log"), lambda data: str(data["log"]))
+    def told_log(self, job_id: str, number: int) -> Json:
+        return self._call("GET", of_job(job_id, f"/trials/{number}/log"), dict)
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         return self._call("GET", "/export", str.splitlines, query={"job": list(job_ids)})
@@ -152,6 +164,15 @@ class HttpJobs:
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         self._call("POST", of_job(job_id, "/pardon"), _nothing, body={"batch_size": batch_size})
+
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        return self._call("GET", "/fleet", dict, query={"weeks": weeks, **({"last": last} if last else {})})
+
+    def pause(self, job_id: str, *, paused: bool = True) -> None:
+        self._call("PATCH", of_job(job_id), _nothing, body={"paused": paused})
+
+    def audit(self, job_id: str, *, after: int = 0, most: int = 100) -> Json:
+        return self._call("GET", of_job(job_id, "/audit"), dict, query={"offset": after, "limit": most})
 
     def close(self) -> None:
         self.connection.close()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
 
-from zeus.client.api import EpochUsed, Heartbeat, Json, NotOpened, OfflineRun, Registered, TrialRef
+from zeus.client.api import EpochUsed, Heartbeat, Json, NotOpened, OfflineRun, Registered, TrialLog, TrialRef
+from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
 from zeus.client.folds import Folds
+from zeus.client.origin import here
 from zeus.errors import AlreadyDone, InputError
-from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Outcome, Phase, Profiled, Trial
+from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Origin, Outcome, Phase, Profiled, Trial
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
@@ -28,13 +30,24 @@ class LocalJobs:
         store: The store, or what opens it when it is first needed. That is called again until it succeeds.
         address: Address of the store, without secrets.
         folds: The policies' states, to share them with others.
+        digests: What computes the digests of jobs that have changed.
+        origin: Who opens a trial here, and where.
     """
 
-    def __init__(self, store: Store | Callable[[], Store], address: str = "", folds: Folds | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | Callable[[], Store],
+        address: str = "",
+        folds: Folds | None = None,
+        digests: DigestWriter | None = None,
+        origin: Callable[[], Origin | None] = here,
+    ) -> None:
         self._open = store if callable(store) else None
         self._store = None if callable(store) else store
         self._lock = threading.Lock()
         self._folds = folds or Folds()
+        self._digests = digests or DigestsAtOnce(self._refresh)
+        self._origin = origin
         self.address = address
 
     @property
@@ -72,9 +85,14 @@ class LocalJobs:
         key: str | None = None,
         lease: float = LEASE_SECONDS,
         resume: bool = False,
+        origin: Origin | None = None,
     ) -> tuple[Trial, Registered]:
-        """As in `JobsApi`. With `resume`, an unfinished recurrence whose trials all failed is continued."""
-        request = Request(gpus=gpus, recurrence=recurrence, max_tries=max_tries, resume=resume)
+        """As in `JobsApi`. With `resume`, an unfinished recurrence whose trials all failed is continued.
+
+        `origin` is who asks, and where, if that is not this process.
+        """
+        origin = origin or self._origin()
+        request = Request(gpus=gpus, recurrence=recurrence, max_tries=max_tries, resume=resume, origin=origin)
         asked = list[Job]()  # the job as it is decided on: it may have been revised since the caller saw it
 
         def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
@@ -83,6 +101,7 @@ class LocalJobs:
 
         self._folds.prepare(self.store, job_id)
         trial = self.store.ask(job_id, request, decide, lease=lease, key=key)
+        self.changed(job_id, trial.number)
         return trial, _registered(asked[-1] if asked else self.store.job(job_id))
 
     def trial(self, ref: TrialRef) -> Kept:
@@ -102,12 +121,16 @@ class LocalJobs:
         if next_cost is None or so_far is None:
             return Heartbeat(trial, True)
         job = self.store.job(ref.job_id)
+        if job.paused_by:
+            return Heartbeat(trial, True)
         policy = find_policy(job.spec.policy, job.policy_version)
         state = self._folds.state_in(self.store, job)
         return Heartbeat(trial, policy.keep_going(state, trial, so_far.epochs, next_cost))
 
     def tell(self, ref: TrialRef, outcome: Outcome) -> Trial:
-        return self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+        trial = self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+        self.changed(ref.job_id, ref.number)
+        return trial
 
     def record_run(self, run: OfflineRun) -> Trial:
         """Register the job, open a trial and end it. Once per key."""
@@ -125,9 +148,11 @@ class LocalJobs:
             same_life(job, run.life or "")
             return Decision(size, Phase.DEFAULT, f"{size} is the default; the store could not be reached.")
 
-        request = Request(gpus=run.gpus, target=spec.target)
+        request = Request(gpus=run.gpus, target=spec.target, origin=run.origin or self._origin())
         asked = store.ask(spec.id, request, decide, key=f"late:{run.key}")
-        return store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+        trial = store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+        self.changed(spec.id, trial.number)
+        return trial
 
     def profiled(self, used: EpochUsed) -> None:
         self.store.profiled(
@@ -139,8 +164,12 @@ class LocalJobs:
         notes = [note for note in self.store.notes(job_id) if isinstance(note, Profiled)]
         return gather(lately, notes, trial.batch_size, trial.ask.gpus)
 
+    def keep_log(self, log: TrialLog, *, is_last: bool = False) -> None:
+        self.store.logs.keep(log.job_id, log.number, log.text, trial_id=log.trial_id)
+
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
         self.store.excuse(job_id, numbers, life=life)
+        self.changed(job_id)
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:
         return self.store.get_profile(key)
@@ -151,30 +180,40 @@ class LocalJobs:
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         self.store.put_profile(key, profile)
 
+    def changed(self, job_id: str, trials: int = 0) -> None:
+        """Tell that the facts of a job have changed, so that its digest is computed again."""
+        self._digests.changed(job_id, trials)
+
+    def _refresh(self, job_id: str) -> None:
+        from zeus.client.report import Digests  # imported late: few processes need it
+
+        Digests(self.store, self._folds).refresh(job_id)
+
     # ------------------------------------------------------------------ for `zeus jobs`
 
     def briefs(self) -> list[Json]:
-        from zeus.client.report import brief_of, each_brief
+        from zeus.client.report import Digests
 
-        store, rates = self.store, prices()
-        make = partial(brief_of, store, prices=rates)
-        return [brief for _, brief in each_brief(store, dict(sorted(store.pulse().items())), make, rates)]
+        return Digests(self.store).briefs(prices())
 
     def full(self, job_id: str) -> Json:
         from zeus.client.report import full, report
 
-        return full(report(self.store, job_id, self._folds), prices())
+        return full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id))
 
-    def log_end(self, job_id: str, number: int) -> str:
-        from zeus.client.trial_log import end_of, find_log
+    def told_log(self, job_id: str, number: int) -> Json:
+        from zeus.client.trial_log import told_log
 
-        return end_of(find_log(job_id, self.store.job(job_id).generation, self.store.trial(job_id, number).trial))
+        return told_log(self.store, job_id, number)
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         return self.store.export(list(job_ids) or None)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
-        return self.store.import_lines(lines)
+        job_ids = self.store.import_lines(lines)
+        for job_id in job_ids:
+            self.changed(job_id)
+        return job_ids
 
     def forget(self, job_id: str) -> None:
         self.store.forget(job_id)
@@ -188,6 +227,21 @@ class LocalJobs:
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         self.store.pardon(job_id, batch_size)
+        self.changed(job_id)
+
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        from zeus.client.report import Digests
+        from zeus.client.report.fleet import fleet_of
+
+        return fleet_of(Digests(self.store, self._folds).weeks(math.inf), weeks, last, prices())
+
+    def pause(self, job_id: str, *, paused: bool = True) -> None:
+        self.store.pause(job_id, paused=paused)
+        self.changed(job_id)
+
+    def audit(self, job_id: str, *, after: int = 0, most: int = 100) -> Json:
+        found = self.store.audit.read(job_id, after=after, most=most)
+        return {"total": found.total, "entries": [one.to_json() for one in found.entries]}
 
     def close(self) -> None:
         with self._lock:

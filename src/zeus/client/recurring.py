@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from zeus.client.api import EpochUsed, JobsApi, Registered, TrialRef
+from zeus.client.api import EpochUsed, JobsApi, Registered, TrialLog, TrialRef
 from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome, Trial
 from zeus.profile import PowerProfile, ProfileKey, nearest
 from zeus.store.api import LEASE_SECONDS
@@ -86,6 +86,10 @@ class RecurringJob:
     def knowledge(self, trial: Trial) -> Knowledge:
         """What earlier trials tell about the epochs of this one."""
         return self._jobs.knowledge(self.spec.id, trial)
+
+    def keep_log(self, number: int, text: str, *, is_last: bool = False) -> None:
+        """Keep the end of a trial's log: see `JobsApi.keep_log`."""
+        self._jobs.keep_log(TrialLog(self.spec.id, number, text, self._ids.get(number, "")), is_last=is_last)
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """Do not hold crashes of these trials against their batch sizes: see `JobsApi.excuse`."""

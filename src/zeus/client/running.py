@@ -134,6 +134,15 @@ class RunningTrial:
         outcome = outcome or Outcome(ending=Ending.CRASHED if crashed else Ending.LOST)
         self.leave(outcome) if self._file is not None and outcome.ending is Ending.LOST else self.tell(outcome)
 
+    def keep_log(self, text: str) -> None:
+        """Keep a last text about the trial, such as a traceback, as its log."""
+
+        def keep(job: RecurringJob) -> bool:
+            job.keep_log(self.number, text, is_last=True)
+            return True
+
+        self._try("sending its log", keep)
+
     def leave(self, outcome: Outcome) -> None:
         """Leave the outcome in the file that a launcher reads. For LOST, the launcher adds how the process ended."""
         self.let_go()

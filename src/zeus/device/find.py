@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from zeus import settings
-from zeus.device.gpu import TO_SEE_GPUS, Gpu, warn_once
+from zeus.device.gpu import TO_SEE_GPUS, Gpu
 from zeus.device.masks import no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
 
 log = logging.getLogger(__name__)
-note = functools.partial(warn_once, log)
+_warn_once = functools.cache(log.warning)  # of each text
 
 SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # step first: it has only part of its job's GPUs
 CUDA = ("CUDA_VISIBLE_DEVICES",)
@@ -129,12 +129,12 @@ def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -
         if uuids is not None and all(uuid in by_uuid for uuid in uuids):
             return [by_uuid[uuid] for uuid in uuids]
         gpus = sorted(gpus, key=_slowness)
-        note(
+        _warn_once(
             f"GPUs of several models ({', '.join(gpu.spec.name for gpu in gpus)}): CUDA counts the fastest first, by a "
             "rule that Zeus can only guess. Set CUDA_DEVICE_ORDER=PCI_BUS_ID so that both count them alike."
         )
     nvidia = any(gpu.spec.vendor == "nvidia" for gpu in gpus)
-    chosen = resolve(mask, [gpu.spec for gpu in gpus], note, mig_parent=_mig_parent if nvidia else no_mig)
+    chosen = resolve(mask, [gpu.spec for gpu in gpus], _warn_once, mig_parent=_mig_parent if nvidia else no_mig)
     is_slice = mask is not None and mask.strip().startswith("MIG-")
     return [_slice_of(gpus[i]) if is_slice else gpus[i] for i in chosen]
 
@@ -144,7 +144,7 @@ def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
     cards = sorted(gpus, key=_hip_index)
     above = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
     for name, mask in ((AMD[0], environ.get(AMD[0])), (above, environ.get(above) or None)):
-        cards = [cards[i] for i in resolve(mask, [c.spec for c in cards], note, variable=name, mixed=True)]
+        cards = [cards[i] for i in resolve(mask, [c.spec for c in cards], _warn_once, variable=name, mixed=True)]
     return cards
 
 
@@ -175,7 +175,7 @@ def _nvidia() -> list[Gpu]:
             _ = gpu.spec  # probe now, so that one broken card does not stop the others
             gpus.append(gpu)
         except DeviceError as gone:
-            note(f"{gpu!r} is skipped. {gone}")
+            _warn_once(f"{gpu!r} is skipped. {gone}")
     return gpus
 
 

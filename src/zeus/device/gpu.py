@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -165,12 +163,6 @@ def check_power(spec: GpuSpec, watts: float) -> float:
             f"{spec.name}: the driver reports {watts:g} W, but this card can draw at most {spec.ceiling_watts:g} W."
         )
     return watts
-
-
-@functools.cache
-def warn_once(log: logging.Logger, text: str) -> None:
-    """Log this warning once in a process."""
-    log.warning("%s", text)
 
 
 def refuse_if_read_only(what: str, *, or_unclear: bool = True) -> None:

@@ -298,6 +298,14 @@ class Trial(Checked, frozen=True, kw_only=True):
         )
 
 
+class Origin(Checked, frozen=True):
+    """Who runs a trial, and where. Empty: not known."""
+
+    user: Annotated[str, Meta(max_length=200)] = ""
+    host: Annotated[str, Meta(max_length=253)] = ""
+    folder: Annotated[str, Meta(max_length=4096)] = ""
+
+
 class Kept(Checked, frozen=True, kw_only=True):
     """A trial as stored, with its times."""
 
@@ -306,6 +314,7 @@ class Kept(Checked, frozen=True, kw_only=True):
     changed_at: str
     leased_until: str | None  # None: no longer open
     so_far: Outcome | None = None  # what it had used at its last renewal
+    origin: Origin | None = None  # None: not known, as for a trial that an older Zeus opened
 
     @property
     def told(self) -> Outcome | None:

@@ -21,6 +21,7 @@ from zeus.job import Ending, Outcome, Trial, replace
 from zeus.launch.crash_cause import Crash, is_scripts_own
 from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
+from zeus.launch.log_sender import LogSender
 from zeus.launch.metrics_lock import claim
 from zeus.launch.preflight import check_command, check_sizes, revision
 from zeus.launch.progress import FinishedTrial, Live, Restart
@@ -271,7 +272,13 @@ class Launcher:
             )
         log = log_file(_make(self.logs), trial.number, trial.id)
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
-        ran = self._until_it_fits(trial, seed, log)
+        sender = LogSender(self.job, trial.number, log)
+        crashed = True
+        try:
+            ran = self._until_it_fits(trial, seed, log)
+            crashed = ran.outcome.ending is Ending.CRASHED
+        finally:
+            sender.end(crashed=crashed)
         if self.file.metrics is None and self.mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
             best = profile.best_limit(self.cost)
             read = [one.limit_watts for one in ran.outcome.stretches if one.limit_watts is not None]

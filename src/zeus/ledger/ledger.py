@@ -20,7 +20,7 @@ from zeus.cost import Use
 from zeus.job import Ending, Gpus, JobSpec, Kept, replace
 from zeus.ledger.charge import Spent, Tally, charge
 from zeus.ledger.pareto import ParetoPoint, points
-from zeus.ledger.saving_text import is_seen, saving_sentence
+from zeus.ledger.saving_text import is_seen
 from zeus.ledger.savings import Basis, DefaultModel, Place, default_model, weakest
 from zeus.profile import PowerProfile, ProfileKey
 
@@ -132,12 +132,6 @@ class Saving:
         pairs = ((self.saved.joules, self.joules_error), (self.saved.seconds, self.seconds_error))
         wholes = (self.default.joules, self.default.seconds)
         return any(is_seen(*pair, of=whole) for pair, whole in zip(pairs, wholes, strict=True))
-
-    def sentence(self, worth: tuple[float | None, str, float | None] = (None, "", None)) -> str:
-        """The saving in words; `worth` as in `saving_sentence`."""
-        energy, time = (self.saved.joules, self.joules_error), (self.saved.seconds, self.seconds_error)
-        compared = (self.default.joules, self.default.seconds)
-        return saving_sentence(energy, time, compared, basis=self.basis.value, worth=worth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,18 +15,24 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 
 from zeus import __version__
+from zeus.client.digest_writer import DigestThread
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.report import Digests
 from zeus.job import Checked
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
 from zeus.service.metrics import ServiceMetrics
 from zeus.service.middleware import ServiceMiddleware, client_of
 from zeus.service.overview import Overview
+from zeus.service.person import Rejected
+from zeus.service.proxy_sign_in import ProxySignIn
 from zeus.service.request_limits import BodyLimit, Rate
 from zeus.service.routes import admin, jobs, profiles, trials, upstream
 from zeus.store import Store
 from zeus.store.tokens import Scope
+
+log = logging.getLogger(__name__)
 
 LOGIN_BYTES = 10_000  # nobody has shown a token yet, so the body must be small
 LOGINS_PER_SECOND, LOGINS_AT_ONCE = 0.2, 10
@@ -51,16 +58,29 @@ class Settings:
     per_second: float = 500.0  # requests of one client; 0: no limit
     log_json: bool = False
     store_url: str | None = None  # address of the store, which says where trial logs are; None: ZEUS_STORE
+    proxy_user_header: str = ""  # in which a proxy names who signed in; empty: in none
+    trusted_proxies: tuple[str, ...] = ()  # from whose addresses that header counts
+    proxy_scope: str = "read"  # what people may do whom the proxy names
+
+    @property
+    def proxy_sign_in(self) -> ProxySignIn:
+        """How people sign in through a proxy."""
+        return ProxySignIn(self.proxy_user_header, tuple(self.trusted_proxies), Scope(self.proxy_scope))
 
 
 def create(store: Store, settings: Settings | None = None) -> FastAPI:
     """Make the application."""
     settings = settings or Settings()
 
+    folds = Folds()
+    digests = DigestThread(Digests(store, folds).refresh)
+
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        digests.start()
         yield
+        digests.close()
 
     app = FastAPI(
         title="Zeus",
@@ -70,10 +90,12 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=life,
     )
-    app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store)
-    app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
+    app.state.store, app.state.tokens = store, store.tokens
+    app.state.jobs = LocalJobs(store, folds=folds, digests=digests, origin=lambda: None)
+    app.state.overview = Overview(store)  # with folds of its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
+    app.state.proxy_sign_in = settings.proxy_sign_in
     error_answers.install(app)
     for resource in (jobs, trials, profiles, admin):
         app.include_router(resource.routes, tags=["v1"], responses=schemas.problems())
@@ -101,11 +123,14 @@ def _health(app: FastAPI) -> None:
         """Whether the process answers."""
         return {"ok": True}
 
-    @app.get("/readyz", tags=["health"], responses=schemas.problems(only=(503,)))
-    def readyz(request: Request) -> dict[str, bool]:
-        """Whether the store answers too. If not: 503."""
-        request.app.state.store.names(most=1)
-        return {"ok": True}
+    @app.get("/readyz", tags=["health"], response_model=dict[str, bool], responses=schemas.problems(only=(503,)))
+    def readyz(request: Request) -> Response:
+        """Whether the store can be used, too. If not: 503, and the message says why."""
+        trouble = request.app.state.store.care.trouble()
+        if trouble is None:
+            return JSONResponse({"ok": True})
+        log.warning("not ready: %s", trouble)
+        return error_answers.answer("/readyz", 503, f"{trouble}.", {"Retry-After": error_answers.RETRY_SECONDS})
 
     @app.get(
         "/metrics",
@@ -135,8 +160,8 @@ def _login(app: FastAPI) -> None:
             )
         tokens = request.app.state.tokens
         person = auth.check(tokens, body.token)
-        if person is None:
-            return error_answers.answer("/login", 401, "this token is unknown or was revoked.")
+        if isinstance(person, Rejected):
+            return error_answers.answer("/login", 401, f"{person.why}.")
         response = JSONResponse({"name": person.name, "scope": person.scope.value})
         session, age = auth.begin_session(tokens, body.token), auth.SESSION_SECONDS
         response.set_cookie(auth.COOKIE, session, max_age=age, **_kept_safe(request))

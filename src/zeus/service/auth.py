@@ -4,13 +4,15 @@
 
 Programs send the token in a header; old clients send it as a password. A token holds 256 random bits, so a plain
 SHA-256 protects it as well as a slow hash protects a password. The page shows its token once and gets a session:
-another 256 random bits, kept in a cookie. The store keeps only its hash.
+another 256 random bits, kept in a cookie. The store keeps only its hash. People may also sign in through a proxy
+(`proxy_sign_in`). Whatever a route changes is done as the person who asks (`zeus.store.actor`).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -18,6 +20,8 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
 from urllib.parse import urlsplit
 
 from fastapi.routing import APIRoute
@@ -26,48 +30,61 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zeus.errors import InputError
+from zeus.errors import InputError, StoreError
+from zeus.service.person import ANYBODY, Person, Rejected, of_token
+from zeus.service.proxy_sign_in import ProxySignIn
+from zeus.store.actor import TEAM, acting
 from zeus.store.api import utc
 from zeus.store.tokens import Scope, Token, Tokens, TokenSession
 
 COOKIE = "zeus_session"
 SESSION_SECONDS = 7 * 86_400
 _PERSON = "zeus.person"  # the key under which a request's scope holds its person
-_ORDER = list(Scope)  # from the smallest scope to the largest
+UNKNOWN = Rejected("this token is unknown or was revoked")
+USED_SECONDS = 60.0  # the use of a token is written down at most once in so many seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Who makes a request."""
+def new(name: str, scope: Scope, at: str, *, team: str = "", lasts: timedelta | None = None) -> tuple[Token, str]:
+    """Make a token: the row to store, and the secret to show once.
 
-    name: str
-    scope: Scope
-
-    def may(self, scope: Scope) -> bool:
-        """Whether this person's scope includes another."""
-        return _ORDER.index(scope) <= _ORDER.index(self.scope)
-
-
-ANYBODY = Person("anybody", Scope.ADMIN)  # who asks when the service needs no token
-
-
-def new(name: str, scope: Scope, at: str) -> tuple[Token, str]:
-    """Make a token: the row to store, and the secret to show once."""
-    if not name or len(name) > 200 or not name.isprintable():
-        raise InputError(f"token name {name[:50]!r}: give 1 to 200 printable characters.")
+    Args:
+        name: Whose token it is.
+        scope: What it allows.
+        at: The time.
+        team: Whose jobs it may change, besides its own.
+        lasts: How long it is accepted; None: until it is revoked.
+    """
+    for what, text in (("name", name), ("team", team)):
+        if len(text) > 200 or not text.isprintable() or TEAM in text or not (text or what == "team"):
+            raise InputError(f"token {what} {text[:50]!r}: give 1 to 200 printable characters without a slash.")
     if name == ANYBODY.name:  # the page shows no logout button for this name
         raise InputError(f"token name {name!r} is reserved for requests without a token. Choose another name.")
     identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    return Token(identity, name, scope, _hash(secret), at), f"zeus_{identity}_{secret}"
+    until = None if lasts is None else utc((datetime.fromisoformat(at) + lasts).timestamp())
+    return Token(identity, name, scope, _hash(secret), at, None, team, until), f"zeus_{identity}_{secret}"
 
 
-def check(tokens: Tokens, given: str) -> Person | None:
-    """The owner of a token; None if it is unknown or revoked."""
+def check(tokens: Tokens, given: str, wall: Callable[[], float] = time.time) -> Person | Rejected:
+    """The owner of a token."""
     kind, _, rest = given.partition("_")
     identity, _, secret = rest.partition("_")
     known = tokens.find(identity) if kind == "zeus" and identity.isalnum() and len(identity) <= 32 else None
     same = hmac.compare_digest(_hash(secret), known.hash if known is not None else _hash(""))
-    return Person(known.name, known.scope) if known is not None and same and known.revoked_at is None else None
+    return _accepted(tokens, known, wall()) if same and known is not None else UNKNOWN
+
+
+def _accepted(tokens: Tokens, known: Token, now: float, by: Literal["token", "session"] = "token") -> Person | Rejected:
+    """The owner of a token whose secret was shown, unless the token is no longer valid. Notes that it was used."""
+    match known.state(utc(now)):
+        case "revoked":
+            return UNKNOWN
+        case "expired":
+            day = datetime.fromisoformat(known.expires_at or "").astimezone(UTC)
+            return Rejected(f"this token expired on {day:%Y-%m-%d at %H:%M} UTC")
+    if known.used_at is None or known.used_at < utc(now - USED_SECONDS):
+        with contextlib.suppress(StoreError):  # it is busy or read-only: the request itself may still be answered
+            tokens.used(known.id, utc(now))
+    return of_token(known, by)
 
 
 def given(request: Request) -> str | None:
@@ -95,13 +112,13 @@ def end_session(tokens: Tokens, secret: str) -> None:
     tokens.end(_hash(secret))
 
 
-def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.time) -> Person | None:
-    """The owner of a session; None if it has expired or its token was revoked."""
+def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.time) -> Person | Rejected:
+    """The owner of a session, unless it or its token has ended."""
     session = tokens.session(_hash(secret))
     if session is None or session.until <= utc(wall()):
-        return None
+        return Rejected("this session has ended")
     known = tokens.find(session.token_id)
-    return None if known is None or known.revoked_at is not None else Person(known.name, known.scope)
+    return UNKNOWN if known is None else _accepted(tokens, known, wall(), "session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +133,17 @@ class Need:
             request.scope[_PERSON] = await _look(request)
         person: Person = request.scope[_PERSON]
         if not person.may(self.scope):
-            allowed, needed = person.scope.value, self.scope.value
-            raise HTTPException(403, f"this token has scope {allowed!r}, but this request needs {needed!r}.")
+            has, allowed = "you have" if person.by == "proxy" else "this token has", person.scope.value
+            raise HTTPException(403, f"{has} scope {allowed!r}, but this request needs {self.scope.value!r}.")
         return person
 
 
 async def _look(request: Request) -> Person:
     carries = given(request) is not None or COOKIE in request.cookies
     found = await run_in_threadpool(who, request) if carries else _without_token(request)
-    if found is None:
-        why = "this token is unknown or was revoked" if carries else "this request needs a token"
-        message = f"{why}. Make one with `zeus token create`; give it as ZEUS_TOKEN or as `Authorization: Bearer`."
-        raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
+    if isinstance(found, Rejected):
+        advice = "Make one with `zeus token create`; give it as ZEUS_TOKEN or as `Authorization: Bearer`."
+        raise HTTPException(401, f"{found.why}. {advice}", {"WWW-Authenticate": "Bearer"})
     return found
 
 
@@ -141,24 +157,46 @@ class Guarded(APIRoute):
         needs = [one for one in owners if isinstance(one, Need)]
 
         async def guarded(request: Request) -> Response:
+            if not needs:
+                return await handle(request)
             for need in needs:
-                await need.person(request)
-            return await handle(request)
+                person = await need.person(request)
+            place = request.client.host if request.client is not None else ""
+            with acting(person.actor(place)):
+                return await handle(request)
 
         return guarded
 
 
-def who(request: Request) -> Person | None:
-    """Who makes a request. A token in the headers decides; a session cookie counts only without one."""
+def who(request: Request) -> Person | Rejected:
+    """Who makes a request. A token in the headers decides; a session cookie counts only without one.
+
+    A password counts as a token only if the proxy does not say who signed in: it may be the one shown to the proxy.
+    """
     tokens: Tokens = request.app.state.tokens
-    if (token := given(request)) is not None:
+    if (token := given(request)) is not None and (_is_bearer(request) or _signed_in(request) is None):
         return check(tokens, token)
     cookie = request.cookies.get(COOKIE)
-    return (None if cookie is None else check_session(tokens, cookie)) or _without_token(request)
+    found = None if cookie is None else check_session(tokens, cookie)
+    if isinstance(found, Person):
+        return found
+    without = _without_token(request)
+    return without if found is None or isinstance(without, Person) else found
 
 
-def _without_token(request: Request) -> Person | None:
-    return ANYBODY if request.app.state.open else None
+def _is_bearer(request: Request) -> bool:
+    return request.headers.get("authorization", "").lower().startswith("bearer ")
+
+
+def _signed_in(request: Request) -> Person | Rejected | None:
+    sign_in: ProxySignIn = request.app.state.proxy_sign_in
+    return sign_in.person(request)
+
+
+def _without_token(request: Request) -> Person | Rejected:
+    if (found := _signed_in(request)) is not None:
+        return found
+    return ANYBODY if request.app.state.open else Rejected("this request needs a token")
 
 
 def check_origin(request: Request, hosts: frozenset[str]) -> str | None:

@@ -18,6 +18,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zeus.errors import InputError
+from zeus.service.proxy_sign_in import PEER
 
 CONNECTIONS = 1000  # per worker
 
@@ -37,6 +38,7 @@ class HttpConnection(H11Protocol):
         # An answer is written in two pieces, and the second would wait up to 40 ms until the client confirms the first.
         # asyncio sets this itself, but not on a socket that several workers share.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.app = _with_peer(self.app, self.client[0] if self.client else "")
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -61,7 +63,17 @@ class HttpConnection(H11Protocol):
             self._head = None
 
 
-def proxies_of(given: Iterable[str]) -> tuple[str, ...]:
+def _with_peer(app: Any, peer: str) -> Any:
+    """The application, which is told who is at the other end. X-Forwarded-For does not change that."""
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        scope[PEER] = peer
+        await app(scope, receive, send)
+
+    return told
+
+
+def proxies_of(given: Iterable[str], option: str = "--proxy") -> tuple[str, ...]:
     """Check the addresses and networks of proxies.
 
     >>> proxies_of(["10.0.0.1", "10.1.0.0/16"])
@@ -73,6 +85,6 @@ def proxies_of(given: Iterable[str]) -> tuple[str, ...]:
             ipaddress.ip_network(one)
         except ValueError:
             raise InputError(
-                f"--proxy {one}: give an IP address or a network, such as 10.0.0.1 or 10.0.0.0/24."
+                f"{option} {one}: give an IP address or a network, such as 10.0.0.1 or 10.0.0.0/24."
             ) from None
     return named

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from zeus import settings
-from zeus.service.overview import SAVED, Overview
+from zeus.service.overview import Overview
 from zeus.store import Store
 
 JOB = "zeus_job"  # `job` is Prometheus's own label, for what it scrapes
@@ -52,15 +52,14 @@ class ServiceMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Read the job metrics from the store."""
-        found = self._overview.addends()
-        rows = found.rows
-        yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=found.jobs)
+        rows, uncounted = self._overview.totals()
+        yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=len(rows) + uncounted)
         missing = "Jobs that are not in the other metrics yet, because they still have to be read."
-        yield GaugeMetricFamily("zeus_jobs_uncounted", missing, value=found.jobs - len(rows))
+        yield GaugeMetricFamily("zeus_jobs_uncounted", missing, value=uncounted)
         endings = GaugeMetricFamily("zeus_trials", "Trials, by how they stand.", labels=["ending"])
         total: Count[str] = Count()
-        for row in rows:
-            total.update(dict(row.endings))
+        for row in rows.values():
+            total.update(row.endings)
         for ending, number in sorted(total.items()):
             endings.add_metric([ending], number)
         yield endings
@@ -71,17 +70,17 @@ class ServiceMetrics:
         }
         for name, (text, key) in used.items():
             family = GaugeMetricFamily(name, text, labels=[JOB])
-            for row in rows:
+            for job, row in rows.items():
                 value = getattr(row, key)
                 if value is not None:
-                    family.add_metric([row.job], value)
+                    family.add_metric([job], value)
             yield family
         for name, text, key in (
             ("zeus_job_saved_joules", "Energy saved against the default.", "joules"),
             ("zeus_job_saved_joules_error", "Standard error of zeus_job_saved_joules.", "joules_error"),
         ):
             saved = GaugeMetricFamily(name, text, labels=[JOB])
-            for row in rows:
+            for job, row in rows.items():
                 if row.saving is not None:
-                    saved.add_metric([row.job], row.saving[SAVED.index(key)])
+                    saved.add_metric([job], getattr(row.saving, key))
             yield saved

@@ -54,7 +54,8 @@ class ServerPlan:
         """The plan that a worker was given."""
         told = json.loads(text)
         settings, proxies = told.pop("settings"), tuple(told.pop("proxies"))
-        return cls(**told, proxies=proxies, settings=Settings(**{**settings, "hosts": frozenset(settings["hosts"])}))
+        sets = {"hosts": frozenset(settings["hosts"]), "trusted_proxies": tuple(settings["trusted_proxies"])}
+        return cls(**told, proxies=proxies, settings=Settings(**{**settings, **sets}))
 
 
 def application() -> Any:

@@ -252,6 +252,14 @@ gco2e_token = Secret(
     "the token for an online source of carbon intensity",
     in_files=False, is_secret=True, file=gco2e_token_file,
 )  # fmt: skip
+logs_days = Setting(
+    "retention.logs_days", "ZEUS_LOGS_DAYS", whole(0), 30,
+    "for how many days the store keeps the ends of trials' logs ([logs](service.md#logs)); 0: it keeps none",
+)  # fmt: skip
+log_bytes = Setting(
+    "retention.log_bytes", "ZEUS_LOG_BYTES", whole(0), 65_536,
+    "how many bytes of a trial's log the store keeps, the last ones; at most 65536",
+)  # fmt: skip
 time_limits = Setting(
     "time_limits", "ZEUS_TIME_LIMITS", TIME_LIMITS, TimeLimits(),
     "for Zeus's own tests: other time limits than the usual ones, as in `grace=0.5 driver_answer=2`",

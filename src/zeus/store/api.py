@@ -24,6 +24,11 @@ processes see its effect. Calls on one job happen one after another. No cleaning
 
 **Decisions inside.** `ask` calls `decide` while it holds the job, so no two asks decide on the same past. `decide` sees
 only committed facts. If it raises, no trial is opened. It must not call the store.
+
+**One actor.** Each change is somebody's: by default that of the process's user, in a service that of whoever sent the
+request (`zeus.store.actor`). A job may have an owner. Nobody else may change it then, besides the owner's team and
+administrators: a call that would change it raises Forbidden. Whoever registers a job through a service owns it. What
+was done to a job is written to the audit together with the change.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
 from zeus.job import (
@@ -42,6 +47,7 @@ from zeus.job import (
     Gpus,
     JobSpec,
     Kept,
+    Origin,
     Outcome,
     Pardoned,
     Profiled,
@@ -50,6 +56,11 @@ from zeus.job import (
 )
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.tokens import Tokens
+
+if TYPE_CHECKING:
+    from zeus.store.audit import Audit
+    from zeus.store.care import Care
+    from zeus.store.trial_logs import Logs
 
 PAGE = 100  # names of jobs at once, if nobody says how many
 LEASE_SECONDS = 600.0  # renewed every two minutes, so four renewals may fail
@@ -66,6 +77,8 @@ class Job:
     generation: str  # identifies the life: it changes when the job is forgotten or imported, so caches are not mixed up
     excused: tuple[int, ...] = ()  # trials that crashed before their first epoch, for which no size is blamed
     first: int = 1  # the number of its first trial; earlier lives used the lower ones
+    paused_by: str = ""  # who paused it: its trials run as before Zeus; empty: it is not paused
+    owner: str = ""  # who may change it, besides administrators; empty: everybody
 
     @property
     def id(self) -> str:
@@ -81,6 +94,7 @@ class Request:
     max_tries: int = MAX_TRIES
     target: Target | None = None  # the target it runs for; None: the job's
     resume: bool = False  # continue an unfinished recurrence whose trials all failed, if there is one
+    origin: Origin | None = None  # who asks, and where
 
     def __post_init__(self) -> None:
         if self.resume and self.recurrence is not None:
@@ -104,6 +118,15 @@ class Log(NamedTuple):
     end: LogPoint
 
 
+class Past(NamedTuple):
+    """A job and its facts, as of one moment."""
+
+    job: Job
+    trials: list[Kept]
+    notes: list[Profiled | Pardoned]
+    profiles: dict[ProfileKey, PowerProfile]
+
+
 class Names(NamedTuple):
     """Some names of jobs, and how many there are in all."""
 
@@ -120,10 +143,21 @@ class Snapshot(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """A text about a job that took long to compute, and a stamp that says what it was computed from."""
+    """Texts about a job that took long to compute, and a stamp that says what they were computed from."""
 
     stamp: str
-    text: str
+    totals: str  # what it adds to the totals of all jobs
+    brief: str = ""  # the row of a list; empty: not read
+    hours: str = ""  # its energy by hour, for rates that differ by the hour; empty: not read
+    weeks: str = ""  # what it used and saved by week; empty: not read
+
+
+class Glance(NamedTuple):
+    """What a list or a sum of many jobs needs of one."""
+
+    pulse: str
+    digest: Digest | None
+    running: list[Kept]  # its open trials
 
 
 Facts: TypeAlias = Callable[[LogPoint], Log]  # the events after this point, or all if it is of another history
@@ -166,6 +200,12 @@ class Store(Protocol):
         `change` is called while the job is held, so no two changes overwrite each other. If it raises, nothing is
         changed. It must not call the store. Revisions and `void` are as in `register`.
         """
+
+    def pause(self, job_id: str, *, paused: bool = True) -> Job:
+        """Pause a job, or resume it: a revision. The trials of a paused job run as before Zeus."""
+
+    def own(self, job_id: str, owner: str) -> Job:
+        """Say whose job it is: a name, or a team and a name with a slash between them; empty: nobody's."""
 
     def job(self, job_id: str) -> Job:
         """The latest revision of a job."""
@@ -223,6 +263,9 @@ class Store(Protocol):
     def log(self, job_id: str, since: LogPoint = START) -> Log:
         """The events after this point, or all events if the point is of another history."""
 
+    def past(self, job_id: str) -> Past:
+        """The latest revision of a job, and all of its facts, read at one moment."""
+
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         """One trial. `trial_id` is as in `renew`."""
 
@@ -276,11 +319,17 @@ class Store(Protocol):
         With `job_ids`: only for those of them that are registered.
         """
 
-    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
-        """What `keep_digests` stored last for these jobs, as far as it is still there."""
+    def glances(
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False, weeks: bool = False
+    ) -> dict[str, Glance]:
+        """The pulse of these jobs, or of all jobs, what `keep_digests` stored last, and the trials that run.
+
+        All is read at one moment. Jobs that are not registered are left out. Without `briefs`, `hours` or `weeks`,
+        these parts of the digests are not read.
+        """
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
-        """Store a digest for each of these jobs, in place of the one before."""
+        """Store a digest for each of these jobs, in place of the one before. A new profile makes its stamp invalid."""
 
     def snapshot(self, job_id: str) -> Snapshot | None:
         """What `keep_snapshot` stored last for this job, if it is still there."""
@@ -297,6 +346,14 @@ class Store(Protocol):
     @property
     def tokens(self) -> Tokens:
         """The tokens of a service that uses this store."""
+
+    @property
+    def audit(self) -> Audit:
+        """Who has changed which job."""
+
+    @property
+    def logs(self) -> Logs:
+        """The ends of trials' logs."""
 
     def forget(self, job_id: str) -> None:
         """Remove a job with all its facts and profiles."""
@@ -316,6 +373,10 @@ class Store(Protocol):
 
         Raises AlreadyDone if one of the jobs is already in this store.
         """
+
+    @property
+    def care(self) -> Care:
+        """Backup, restoration, and how the store is."""
 
     def close(self) -> None:
         """Close the connections."""

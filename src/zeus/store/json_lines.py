@@ -10,11 +10,13 @@ from typing import Any
 from uuid import uuid4
 
 from zeus.errors import InputError
-from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
+from zeus.job import JobSpec, Kept, Origin, Outcome, Pardoned, Profiled, Trial, replace
 from zeus.job.checks import is_whole, need, need_job_id, need_whole
-from zeus.job.wire import Json, dumps, from_json, loads, to_json
+from zeus.job.wire import Json, dumps, from_json, loads, plain, to_json
+from zeus.job.wire import read as read_value
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job
+from zeus.store.rules import NAMES
 
 
 @dataclass(slots=True)
@@ -49,7 +51,8 @@ def write(dump: Dump) -> list[str]:
     lines: list[Json] = []
     for job_id, history in sorted(dump.jobs.items()):
         for job in history.revisions:
-            lines.append({"line": "job", **job_to_json(job)})
+            whose = {"owner": job.owner} if job.owner else {}
+            lines.append({"line": "job", **job_to_json(job), **whose})
         for kept in history.trials:
             lines.append({"line": "trial", "job": job_id, **kept_to_json(kept)})
         for note in history.notes:
@@ -132,7 +135,8 @@ def job_to_json(job: Job) -> Json:
     """One revision of a job, without its generation, because an imported job begins a new life."""
     names = ("policy_version", "revision", "at")
     later = {"excused": job.excused, "first": job.first}  # missing in older exports
-    return {**{name: getattr(job, name) for name in names}, **later, "spec": to_json(job.spec)}
+    paused = {"paused_by": job.paused_by} if job.paused_by else {}
+    return {**{name: getattr(job, name) for name in names}, **later, **paused, "spec": to_json(job.spec)}
 
 
 def job_from_json(data: Json, generation: str) -> Job:
@@ -144,6 +148,9 @@ def job_from_json(data: Json, generation: str) -> Job:
     excused = later["excused"]
     sound = isinstance(excused, list) and all(is_whole(number, 1) for number in excused)
     need(sound, "excused", excused, "a list of trial numbers")
+    for name in ("paused_by", "owner"):
+        later.setdefault(name, "")
+        need(isinstance(later[name], str) and len(later[name]) <= NAMES, name, later[name], f"at most {NAMES} letters")
     return Job(
         spec=from_json(data["spec"], JobSpec),
         policy_version=later["policy_version"],
@@ -152,6 +159,8 @@ def job_from_json(data: Json, generation: str) -> Job:
         generation=generation,
         excused=tuple(excused),
         first=later["first"],
+        paused_by=later["paused_by"],
+        owner=later["owner"],
     )
 
 
@@ -163,12 +172,14 @@ def note_from_json(data: object) -> Profiled | Pardoned:
 
 
 def kept_to_json(kept: Kept) -> Json:
+    origin = {} if kept.origin is None else {"origin": plain(kept.origin)}  # older Zeus ignores it
     return {
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
         "so_far": None if kept.so_far is None else to_json(kept.so_far),
         "trial": to_json(kept.trial),
+        **origin,
     }
 
 
@@ -180,4 +191,5 @@ def kept_from_json(data: Json) -> Kept:
         changed_at=_time(data, "changed_at"),
         leased_until=None if data["leased_until"] is None else _time(data, "leased_until"),
         so_far=None if data["so_far"] is None else from_json(data["so_far"], Outcome),
+        origin=None if data.get("origin") is None else read_value(data["origin"], Origin),
     )

@@ -6,22 +6,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from zeus.cost import Include
-from zeus.errors import AlreadyDone, InputError, NotKnown, suggest
+from zeus.errors import AlreadyDone, Forbidden, InputError, NotKnown, suggest
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial, replace
-from zeus.job.checks import need_job_id
+from zeus.job.checks import is_unicode, need, need_job_id
+from zeus.store.actor import Actor
 from zeus.store.api import Job, Request
 
 MISSES = 2  # runs of each size that must miss the target before it counts as out of reach
+NAMES = 401  # letters of an owner at most: a team, a slash and a name
 LATELY = 100  # newest trials to search for an unfinished recurrence; older ones count as given up
 
 
 def created(
-    spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str, used: int = 0
+    spec: JobSpec,
+    policy_version: int,
+    at: str,
+    seed: Callable[[], int],
+    generation: str,
+    used: int = 0,
+    owner: str = "",
 ) -> Job:
     """The first revision of a new job. Earlier lives used the trial numbers up to `used`."""
     need_job_id(spec.id)
     spec = replace(spec, job_id=spec.id, mab_seed=seed() if spec.mab_seed is None else spec.mab_seed)
-    return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1)
+    return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1, owner=owner)
 
 
 def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
@@ -90,7 +98,31 @@ def begun_again(
             f"job {job.id!r} has changed since it was read, and these changes would be lost. Nothing was removed. "
             "Read or export it again."
         )
-    return Job(spec=job.spec, policy_version=policy_version, at=at, generation=generation, first=last + 1)
+    return Job(
+        spec=job.spec,
+        policy_version=policy_version,
+        at=at,
+        generation=generation,
+        first=last + 1,
+        paused_by=job.paused_by,
+        owner=job.owner,
+    )
+
+
+def paused(job: Job, by: str, at: str) -> Job:
+    """The next revision, which is paused by this actor, or not paused if `by` is empty; the job if nothing changes."""
+    return job if bool(job.paused_by) == bool(by) else replace(job, revision=job.revision + 1, at=at, paused_by=by)
+
+
+def need_owner(owner: str) -> None:
+    """Raise InputError unless it can be shown as the owner of a job. Empty: nobody."""
+    need(len(owner) <= NAMES and owner.isprintable() and is_unicode(owner), "owner", owner, "a name, or TEAM/NAME")
+
+
+def may_give(actor: Actor, job_id: str) -> None:
+    """Raise Forbidden unless this actor may say whose a job is."""
+    if not actor.may_all:
+        raise Forbidden(f"job {job_id!r}: only an administrator says whose a job is. Ask one.")
 
 
 def differs(job: Job, after: Job) -> AlreadyDone:
@@ -114,7 +146,14 @@ def resumed(request: Request, lately: Sequence[Trial]) -> Request:
 
 
 def next_ask(
-    job: JobSpec, request: Request, number: int, recurrences: int, tries: Sequence[Trial], trial_id: str = ""
+    job: JobSpec,
+    request: Request,
+    number: int,
+    recurrences: int,
+    tries: Sequence[Trial],
+    trial_id: str = "",
+    *,
+    last: bool = False,
 ) -> Ask:
     """The ask for a request.
 
@@ -125,6 +164,7 @@ def next_ask(
         recurrences: The number of the last recurrence.
         tries: The trials of the requested recurrence so far.
         trial_id: The id of the new trial.
+        last: Whether its recurrence gets no further trial, as of a job that is paused.
     """
     job_id = job.id
     recurrence = recurrences + 1 if request.recurrence is None else request.recurrence
@@ -153,7 +193,7 @@ def next_ask(
         attempt=attempt,
         gpus=request.gpus,
         eta=job.eta_knob,
-        last=attempt == request.max_tries,
+        last=last or attempt == request.max_tries,
         id=trial_id,
         target=request.target or job.target,
     )

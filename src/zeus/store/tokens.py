@@ -27,6 +27,24 @@ class Token:
     hash: str
     created_at: str
     revoked_at: str | None = None
+    team: str = ""  # whose jobs it may change, besides its own; empty: no team
+    expires_at: str | None = None  # None: never
+    used_at: str | None = None  # to the minute; None: never
+
+    @property
+    def owner(self) -> str:
+        """The owner of the jobs that are registered with it."""
+        return f"{self.team}/{self.name}" if self.team else self.name
+
+    def state(self, now: str) -> str:
+        """Whether it is accepted, as a word for people.
+
+        >>> Token("1", "ci", Scope.READ, "", "2026-01-01", expires_at="2026-02-01").state("2026-03-01")
+        'expired'
+        """
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "valid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,9 @@ class Tokens(Protocol):
 
     def revoke(self, token_id: str, at: str) -> Token:
         """Refuse this token from now on. A revoked token keeps its time. Raises NotKnown if there is none."""
+
+    def used(self, token_id: str, at: str) -> None:
+        """Store when a token was last used."""
 
     def begin(self, session: TokenSession, now: str) -> None:
         """Store a session, and drop those that have expired."""

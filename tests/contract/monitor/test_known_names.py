@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import inspect
 import math
 from pathlib import Path
 
 import pytest
 
+from support.call_shapes import check_call_shape
 from support.cards import VirtualCards
 from support.programs import run_python
 from zeus.device.virtual import VirtualMachine
@@ -44,11 +44,7 @@ def cards(virtual_cards: VirtualCards) -> VirtualMachine:
 
 @pytest.mark.parametrize("name", PARAMETERS, ids=lambda name: name.__qualname__)
 def test_positional_parameters_keep_their_names_and_order(name: type) -> None:
-    parameters = inspect.signature(name).parameters.values()
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [p.name for p in positional] == PARAMETERS[name]
-    defaults = tuple(p.default for p in positional if p.default is not p.empty)
-    assert defaults == DEFAULTS.get(name, defaults)
+    check_call_shape(name, PARAMETERS[name], DEFAULTS.get(name))
 
 
 def test_a_measurement_is_made_by_position_or_keyword() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.call_shapes import check_call_shape
 from support.cards import RESNET_X2, VirtualCards
 from zeus.callback import Callback, CallbackSet
 from zeus.device.virtual import VirtualGpu, step
@@ -59,13 +59,7 @@ def cards(virtual_cards: VirtualCards) -> list[VirtualGpu]:
 
 @pytest.mark.parametrize("name", PARAMETERS, ids=lambda name: name.__qualname__)
 def test_positional_parameters_keep_their_names_and_order(name: Any) -> None:
-    parameters = inspect.signature(name).parameters.values()
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    known = PARAMETERS[name]
-    assert [p.name for p in positional][: len(known)] == known
-    assert all(p.default is not p.empty for p in positional[len(known) :])  # what is ours may be left out
-    if name in DEFAULTS:
-        assert tuple(p.default for p in positional[: len(known)] if p.default is not p.empty) == DEFAULTS[name]
+    check_call_shape(name, PARAMETERS[name], DEFAULTS.get(name))
 
 
 def test_selectors_as_scripts_use_them() -> None:

@@ -655,19 +655,50 @@ def test_a_name_that_is_mistyped_is_found_among_many(store: Store) -> None:
         store.job("team/117x")
 
 
+def digests(store: Store, *names: str) -> dict[str, Digest]:
+    found = store.glances(names, hours=True)
+    return {name: one.digest for name, one in found.items() if one.digest is not None}
+
+
 def test_digests_are_kept_until_their_job_is_removed_and_never_exported(place: Place) -> None:
     store = place.open()
     for name in ("asr", "lm", "vision"):
         store.register(replace(SPEC, job_id=name))
-    lines = store.export()
-    store.keep_digests({name: Digest("1", f"about {name}") for name in ("asr", "lm", "vision")})
-    store.keep_digests({"lm": Digest("2", "more about lm")})
+    lines, one = store.export(), Digest("1", "[]", "{}", "[1]")
+    store.keep_digests(dict.fromkeys(("asr", "lm", "vision"), one))
+    store.keep_digests({"lm": one._replace(stamp="2")})
     store.forget("asr")
     store.restart("vision")
-    assert place.open().digests(["asr", "lm", "vision", "unknown"]) == {"lm": Digest("2", "more about lm")}
+    assert digests(place.open(), "asr", "lm", "vision", "unknown") == {"lm": one._replace(stamp="2")}
     another = place.another()
     another.import_lines(lines)
-    assert another.digests(["asr", "lm"]) == {}
+    assert digests(another, "asr", "lm") == {}
+
+
+def test_a_glance_has_the_pulse_the_digest_and_what_runs(store: Store) -> None:
+    for name in ("asr", "lm"):
+        store.register(replace(SPEC, job_id=name))
+    store.tell("asr", ask(store).number, CONVERGED)
+    numbers = [ask(store).number for _ in range(2)]
+    store.renew("asr", numbers[1], SO_FAR)
+    store.keep_digests({"lm": Digest("1", "[]", "{}", "[1]")})
+    found = store.glances()
+    assert {name: one.pulse for name, one in found.items()} == store.pulse()
+    assert found["asr"].running == store.trials("asr", running=True) and len(found["asr"].running) == 2
+    assert (found["asr"].digest, found["lm"].digest) == (None, Digest("1", "[]", "{}", ""))
+    assert store.glances(["lm", "unknown"], briefs=False) == {
+        "lm": found["lm"]._replace(digest=Digest("1", "[]", "", ""))
+    }
+    assert store.glances([]) == {}
+
+
+def test_a_new_profile_makes_a_digest_invalid_although_the_pulse_stays(store: Store) -> None:
+    store.register(SPEC)
+    pulse = store.pulse()
+    store.keep_digests({"asr": Digest("1", "[]")})
+    store.put_profile(KEY, PROFILE)
+    assert store.pulse() == pulse
+    assert digests(store, "asr")["asr"].stamp != "1"
 
 
 def test_a_snapshot_is_kept_until_its_job_is_removed_and_never_exported(place: Place) -> None:

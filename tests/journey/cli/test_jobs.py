@@ -20,10 +20,10 @@ from starlette.testclient import TestClient
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
-from zeus.cli.jobs_text import PHASES
 from zeus.cli.main import main
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
+from zeus.client.report.standing import PHASES
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial, replace
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
@@ -127,6 +127,7 @@ def written_by_another_zeus(tmp_path: Path, table: str, column: str, job: str, o
     with closing(sqlite3.connect(tmp_path / "zeus.db")) as file:
         done = file.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?) WHERE {key} = ?", (old, new, job))
         assert done.rowcount
+        file.execute("DELETE FROM zeus_digests WHERE job_id = ?", (job,))  # it is outdated by the change
         file.commit()
 
 

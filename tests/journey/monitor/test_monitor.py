@@ -18,14 +18,13 @@ import pytest
 from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
 from support.programs import python_env, run_python
-from support.sensors import SensedGpu, Sensors
+from support.sensors import FlakyCounter, SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.device.clock import VirtualClock
-from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
+from zeus.device.cpu import CpuCounters, CpuPackage
 from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
-from zeus.device.virtual.machine import ConstantPower
-from zeus.errors import DeviceError, InputError, WindowError
+from zeus.errors import InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 from zeus.monitor.timeline import KEEP, Series
 
@@ -151,21 +150,10 @@ def test_bad_arguments_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------ the CPU
 
 
-class Flaky(ConstantPower):
-    """A CPU counter that can be made to fail."""
-
-    broken = False
-
-    def reading(self, moment: float = 0.0) -> CounterValue:
-        if self.broken:
-            raise DeviceError("the counter could not be read")
-        return super().reading(moment)
-
-
 def test_a_cpu_counter_that_fails_in_a_window_leaves_its_energy_unknown() -> None:
     """Left out, the CPU would look as if it had used nothing."""
     machine = VirtualMachine.in_memory("v100")
-    cpu, dram = Flaky(100.0), Flaky(10.0)
+    cpu, dram = FlakyCounter(100.0), FlakyCounter(10.0)
     counters = CpuCounters([CpuPackage(0, "package-0", cpu, dram)])
     monitor = ZeusMonitor(gpus={0: machine.gpus[0]}, cpus=counters)
     with monitor.window("sound") as sound:

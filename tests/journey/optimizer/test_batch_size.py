@@ -205,6 +205,8 @@ def test_a_training_that_raises_while_another_exception_is_handled_has_crashed()
     with pytest.raises(MemoryError):
         run()
     assert bench.outcome(1).ending is Ending.CRASHED
+    kept = bench.store.logs.find("asr", 1)  # of a script without a launcher, which would send all of its output
+    assert kept is not None and kept.text.endswith("MemoryError: out of memory\n")
 
 
 @pytest.mark.parametrize("epochs", [0, 1])

@@ -14,7 +14,7 @@ import pytest
 
 from support.cards import RESNET_X2, VirtualCards
 from support.launched import Launch
-from support.sensors import SensedGpu, Sensors
+from support.sensors import FailedGpu, SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.cost import CostModel
 from zeus.device.keeper import Lease, lend
@@ -450,16 +450,6 @@ def test_a_selector_that_raises_ends_profiling_not_training(virtual_v100s: list[
     assert (optimizer.best_limit, optimizer.profile) == (None, None)
     assert optimizer.why_not is not None and "nobody thought of this" in optimizer.why_not
     optimizer.on_train_end()
-
-
-class FailedGpu(ZeusMonitor):
-    """After an error on the GPU, torch raises at every attempt to wait for it."""
-
-    failed = False
-
-    def _synchronise(self) -> None:
-        if self.failed:
-            raise RuntimeError("CUDA error: device-side assert triggered")
 
 
 def test_after_an_error_on_the_gpu_the_limit_is_put_back_at_once(virtual_v100s: list[VirtualGpu]) -> None:

@@ -131,7 +131,7 @@ class Away(MemoryStore):
     def pulse(self, *_: object, **__: object) -> dict[str, str]:
         raise StoreError(f"the store {NOBODY} did not answer at /run/secrets.")
 
-    job = export = settled = names = pulse  # type: ignore[assignment]
+    job = past = export = settled = names = glances = pulse  # type: ignore[assignment]
 
 
 def test_a_store_that_is_away_is_one_sentence_whatever_it_says(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +139,7 @@ def test_a_store_that_is_away_is_one_sentence_whatever_it_says(caplog: pytest.Lo
     client = TestClient(create(Away()))
     said = {
         client.get(path).json()["error"]["message"]
-        for path in ("/readyz", "/metrics", "/api/v1/jobs", "/api/v1/summary", "/api/v1/jobs/asr", "/api/v1/export")
+        for path in ("/metrics", "/api/v1/jobs", "/api/v1/summary", "/api/v1/jobs/asr", "/api/v1/export")
     }
     assert said == {"the store did not answer. Try again; the service's log has the reason."}
     old = client.get("/jobs/batch_size", params={"job_id": "asr"})

@@ -306,7 +306,7 @@ def test_no_stack_trace_reaches_a_client(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_store_that_is_away_is_503_with_a_time_to_come_back() -> None:
-    answer = TestClient(create(Away())).get("/readyz")
+    answer = TestClient(create(Away())).get("/api/v1/pulse")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"]["code"] == "store_away"
 

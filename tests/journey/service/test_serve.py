@@ -117,7 +117,7 @@ def test_a_token_goes_into_a_file_for_its_owner_alone_where_nobody_looks_on(
     assert file.is_relative_to(tmp_path)
     assert secret.startswith(f"zeus_{told['id']}_")
     listed = run(environment, "token", "list")
-    assert f"{told['id']}  read" in listed.stdout
+    assert listed.stdout.splitlines()[1].split()[:5] == [told["id"], "night", "shift", "-", "read"]
     assert secret not in made.stdout + made.stderr + listed.stdout
     assert hidden(secret).encode() not in (tmp_path / "data" / "zeus" / "zeus.db").read_bytes()
     assert run(environment, "token", "create", "again", "--output", str(file)).returncode == 2

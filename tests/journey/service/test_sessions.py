@@ -53,12 +53,16 @@ def test_a_session_ends_with_its_token(client: TestClient, store: MemoryStore) -
     assert client.get("/api/v1/jobs").status_code == 401
 
 
+IN = auth.Person("somebody who may read", Scope.READ, by="session")
+OVER = auth.Rejected("this session has ended")
+
+
 def test_a_session_ends_with_its_time_and_only_hashes_are_kept(store: MemoryStore) -> None:
     secret = token(store, Scope.READ)
     session = auth.begin_session(store.tokens, secret, lambda: 1000.0)
-    assert auth.check_session(store.tokens, session, lambda: 1000.0 + auth.SESSION_SECONDS - 1) is not None
-    assert auth.check_session(store.tokens, session, lambda: 1000.0 + auth.SESSION_SECONDS) is None
-    assert auth.check_session(store.tokens, "x", lambda: 1000.0) is None
+    assert auth.check_session(store.tokens, session, lambda: 1000.0 + auth.SESSION_SECONDS - 1) == IN
+    assert auth.check_session(store.tokens, session, lambda: 1000.0 + auth.SESSION_SECONDS) == OVER
+    assert auth.check_session(store.tokens, "x", lambda: 1000.0) == OVER
     assert store.tokens.session(session) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime, timedelta
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from starlette.testclient import TestClient
 
 from support.live import AT, PLACE, SPEC, bearer, hidden, live, token
 from support.waiting import PATIENCE_SECONDS
+from zeus.errors import InputError
 from zeus.service import auth
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
@@ -47,7 +49,7 @@ def test_without_a_token_or_with_a_wrong_one_nothing_is_told(shut: TestClient, s
             assert answer.status_code == 401, (path, headers)
             assert answer.headers["www-authenticate"] == "Bearer"
     assert shut.get("/api/v1/jobs", headers=bearer(good)).status_code == 200
-    assert shut.get("/api/v1/me", headers=bearer("x")).json() == {"name": None, "scope": None}
+    assert shut.get("/api/v1/me", headers=bearer("x")).json()["scope"] is None
     assert shut.get("/healthz").status_code == shut.get("/readyz").status_code == 200
 
 
@@ -69,10 +71,9 @@ REQUESTS = {
         ("POST", "/api/v1/jobs/asr/excuse", {"trials": [1]}),
     ],
     Scope.ADMIN: [
-        ("POST", "/api/v1/jobs/asr/pardon", {"batch_size": 8}),
-        ("POST", "/api/v1/jobs/asr/reset", {}),
         ("POST", "/api/v1/import", None),
-        ("DELETE", "/jobs?job_id=asr", None),
+        ("GET", "/api/v1/audit", None),
+        ("GET", "/api/v1/tokens", None),
     ],
 }
 
@@ -111,10 +112,45 @@ def test_old_clients_give_their_token_in_the_address(store: MemoryStore) -> None
 
 
 def test_an_open_service_needs_no_token_but_one_that_is_given_counts(client: TestClient, store: MemoryStore) -> None:
-    assert client.get("/api/v1/me").json() == {"name": "anybody", "scope": "admin"}
+    me = client.get("/api/v1/me").json()
+    assert me == {"name": "anybody", "scope": "admin", "team": "", "owner_of_new_jobs": "", "by": "open"}
     assert client.get("/api/v1/jobs", headers=bearer("wrong")).status_code == 401
     reader = bearer(token(store, Scope.READ))
     assert client.post("/api/v1/jobs/asr/ask", json=PLACE, headers=reader).status_code == 403
+
+
+def test_an_expired_token_is_refused_and_the_answer_says_so(shut: TestClient, store: MemoryStore) -> None:
+    kept, secret = auth.new("ci", Scope.ADMIN, AT, lasts=timedelta(days=90))
+    store.tokens.add(kept)
+    refused = shut.get("/api/v1/jobs", headers=bearer(secret))
+    assert refused.status_code == 401
+    assert "this token expired on 2024-03-31 at 00:00 UTC. Make one with" in refused.json()["error"]["message"]
+    assert "expired" in shut.post("/login", json={"token": secret}).json()["error"]["message"]
+    assert isinstance(auth.check(store.tokens, secret, lambda: 1_704_100_000.0), auth.Person)  # in January 2024
+
+
+def test_a_session_ends_when_its_token_expires(store: MemoryStore) -> None:
+    kept, secret = auth.new("ci", Scope.READ, AT, lasts=timedelta(days=1))
+    store.tokens.add(kept)
+    begun = datetime.fromisoformat(AT).timestamp()
+    session = auth.begin_session(store.tokens, secret, lambda: begun)
+    assert isinstance(auth.check_session(store.tokens, session, lambda: begun + 3600), auth.Person)
+    assert isinstance(auth.check_session(store.tokens, session, lambda: begun + 90_000), auth.Rejected)
+
+
+def test_the_last_use_of_a_token_is_kept_to_the_minute(store: MemoryStore) -> None:
+    secret, begun = token(store, Scope.READ), datetime.fromisoformat(AT).timestamp()
+    uses = []
+    for seconds in (0, 30, 59, 61):
+        auth.check(store.tokens, secret, lambda seconds=seconds: begun + seconds)
+        uses.append(store.tokens.all()[0].used_at)
+    assert uses == [AT, AT, AT, "2024-01-01T00:01:01.000000+00:00"]
+
+
+@pytest.mark.parametrize(("name", "team"), [("", ""), ("a/b", ""), ("a", "b/c"), ("a\nb", ""), ("anybody", "")])
+def test_a_name_that_could_be_taken_for_another_gets_no_token(name: str, team: str) -> None:
+    with pytest.raises(InputError, match=r"token (name|team)"):
+        auth.new(name, Scope.READ, AT, team=team)
 
 
 def test_a_secret_is_kept_as_a_hash(store: MemoryStore) -> None:
@@ -141,7 +177,8 @@ def test_a_login_sets_a_cookie_that_no_script_and_no_other_site_can_use(store: M
     assert ("secure" in flags) is secure
     assert ("strict-transport-security" in answer.headers) is secure
     assert secret not in answer.text
-    assert client.get("/api/v1/me").json() == {"name": "somebody who may read", "scope": "read"}
+    me = client.get("/api/v1/me").json()
+    assert (me["name"], me["scope"], me["by"]) == ("somebody who may read", "read", "session")
     assert client.post("/api/v1/jobs", json={"spec": SPEC}).status_code == 403
     client.post("/logout")
     assert client.get("/api/v1/jobs").status_code == 401

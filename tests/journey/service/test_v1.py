@@ -320,11 +320,11 @@ def test_the_log_of_a_trial_is_shown_where_it_lies_beside_the_store(tmp_path: Pa
     folder = log_folder("asr", store.job("asr").generation, {"ZEUS_STORE": url})
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "1.log").write_text("epoch 1 done")
-    assert client.get(f"{ASR}/trials/1/log").json() == {"log": "epoch 1 done"}
+    assert client.get(f"{ASR}/trials/1/log").json()["log"] == "epoch 1 done"
     assert client.get(f"{ASR}/trials/2/log").status_code == 404
     own = log_file(folder, 1, store.trial("asr", 1).trial.id)  # as another trial of this number has left a log
     own.write_text("of this trial")
-    assert client.get(f"{ASR}/trials/1/log").json() == {"log": "of this trial"}
+    assert client.get(f"{ASR}/trials/1/log").json()["log"] == "of this trial"
     assert (folder / "1.log").read_text() == "epoch 1 done"
 
 
@@ -371,7 +371,7 @@ def test_totals_of_many_jobs_are_added_up_over_several_requests(store: MemorySto
         client.post(f"/api/v1/jobs/{name}/trials/{number}/tell", json=END)
     ticks = count(step=5)  # each look at this clock takes longer than a request may
     slow = Overview(store, Folds(), lambda: float(next(ticks)))
-    first, second = slow.addends().totals, slow.addends().totals
+    first, second = slow.summary(), slow.summary()
     assert (first["jobs"], first["uncounted"], first["trials"]) == (2, 1, 1)
     assert (second["jobs"], second["uncounted"], second["trials"]) == (2, 0, 2)
     assert client.get("/api/v1/summary").json() == second

@@ -44,12 +44,12 @@ class Running:
     def look(self) -> tuple[object, object]:
         """What is believed, and what is listed."""
         told = full(report(self.store, "asr", self.folds))
-        return told, self.overview.briefs(self.store.pulse())
+        return told, self.overview.briefs(sorted(self.store.pulse()))
 
     def look_anew(self) -> tuple[object, object]:
         """The same, by a service that was started now."""
         told = full(report(self.store, "asr", Folds()))
-        return told, Overview(self.store, Folds()).briefs(self.store.pulse())
+        return told, Overview(self.store, Folds()).briefs(sorted(self.store.pulse()))
 
     def back_up(self) -> Path:
         """As `sqlite3 zeus.db .backup` does."""

@@ -17,11 +17,11 @@ from torch.utils.data import TensorDataset  # noqa: E402
 from support.cards import RESNET, VirtualCards  # noqa: E402
 from support.paths import ROOT  # noqa: E402
 from support.programs import python_env, run_python  # noqa: E402
+from support.sensors import FailedGpu  # noqa: E402
 from zeus import ZeusDataLoader  # noqa: E402
 from zeus.device.virtual import VirtualGpu, presets, step  # noqa: E402
 from zeus.device.virtual.physics import operate  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
-from zeus.monitor import ZeusMonitor  # noqa: E402
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
 from zeus.settings import Mode  # noqa: E402
 from zeus.training.session import Session  # noqa: E402
@@ -485,16 +485,6 @@ def test_what_is_said_to_be_saved_was_saved_profiling_included(epochs: int) -> N
     assert saving is not None
     assert saving.joules == pytest.approx(off.summary.joules - loader.summary.joules, rel=0.02)
     assert saving.seconds == pytest.approx(off.summary.seconds - loader.summary.seconds, rel=0.02)
-
-
-class FailedGpu(ZeusMonitor):
-    """After an error on the GPU, torch raises at every attempt to wait for it."""
-
-    failed = False
-
-    def _synchronise(self) -> None:
-        if self.failed:
-            raise RuntimeError("CUDA error: device-side assert triggered")
 
 
 def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu: VirtualGpu) -> None:

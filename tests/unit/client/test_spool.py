@@ -225,7 +225,7 @@ def test_a_message_of_a_newer_zeus_stays_until_that_one_delivers_it_and_holds_no
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     newer = tmp_path / "000000000001-0a1b2c3d.json"
-    newer.write_text(json.dumps({"version": 4, "to": HERE, "message": "sung", "notes": "do re mi"}))
+    newer.write_text(json.dumps({"version": 5, "to": HERE, "message": "sung", "notes": "do re mi"}))
     before, spool, heard = newer.read_text(), at(tmp_path), list[Message]()
     spool.put(number(0))
     for _ in range(2):
@@ -233,7 +233,7 @@ def test_a_message_of_a_newer_zeus_stays_until_that_one_delivers_it_and_holds_no
     assert heard == [number(0)]
     assert newer.read_text() == before
     assert not (tmp_path / "refused").exists()
-    assert caplog.text.count("version 4") == 1
+    assert caplog.text.count("version 5") == 1
     assert spool.waiting() == []  # so that what follows need not wait for it
     assert at(tmp_path).waiting() == [newer]
 

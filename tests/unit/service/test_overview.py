@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.job import Ending, Gpus, JobSpec, Outcome
@@ -31,63 +32,56 @@ def so_far(joules: float) -> Outcome:
 
 
 class Clock:
-    """Shows a time that the test sets."""
+    """Shows a time that the test sets, and adds `step` to it at each look."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, step: float = 0.0) -> None:
+        self.seconds, self.step = 0.0, step
 
     def __call__(self) -> float:
+        self.seconds += self.step
         return self.seconds
 
 
+class Reads(MemoryStore):
+    """Counts how often all jobs are read."""
+
+    reads = 0
+
+    def glances(self, *arguments: Any, **options: Any) -> Any:
+        self.reads += 1
+        return super().glances(*arguments, **options)
+
+
 def test_what_a_running_trial_reports_is_shown_although_its_pulse_stays(store: Store) -> None:
-    shown, job = Overview(store, Folds()), RecurringJob.find(LocalJobs(store), "asr")
+    shown, job = Overview(store), RecurringJob.find(LocalJobs(store), "asr")
     number = job.ask(HERE).number
     for joules in (100.0, 900.0):
         job.renew(number, so_far(joules))
-        (row,) = shown.briefs(store.pulse(["asr"]))
+        (row,) = shown.briefs(["asr"])
         assert (row["joules"], row["running"][0]["joules"]) == (joules, joules)
-        assert shown.addends().totals["joules"] == joules
+        assert shown.summary()["joules"] == joules
 
 
-def test_jobs_that_run_are_computed_again_only_after_a_report(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, job, computed = Overview(store, Folds()), RecurringJob.find(LocalJobs(store), "asr"), list[str]()
-    make = shown._brief
-    monkeypatch.setattr(shown, "_brief", lambda job_id: computed.append(job_id) or make(job_id))
-    job.renew(number := job.ask(HERE).number, so_far(100.0))
-    for _ in range(3):
-        shown.briefs(store.pulse(["asr"]))
-        job.renew(number)  # the lease alone
-    assert computed == ["asr"]
+def test_totals_are_added_up_over_several_requests(store: Store) -> None:
+    many = MemoryStore()
+    many.import_lines(store.export())
+    shown = Overview(many, clock=Clock(step=5.0))  # each look at this clock takes longer than a request may
+    assert [shown.summary()["uncounted"] for _ in JOBS] == [2, 1, 0]
 
 
-def test_a_job_that_always_reports_keeps_no_other_out_of_the_totals(store: Store) -> None:
-    clock = Clock()
-
-    class Slow(Overview):
-        def _brief(self, job_id: str) -> dict[str, object]:
-            clock.seconds += 5  # longer than one request computes
-            return super()._brief(job_id)
-
-    shown, job = Slow(store, Folds(), clock), RecurringJob.find(LocalJobs(store), "asr")
-    number = job.ask(HERE).number
-    for joules in range(100, 700, 100):
-        job.renew(number, so_far(joules))
-        found = shown.addends().totals
-    assert found["uncounted"] == 0
-
-
-def test_incomplete_totals_of_many_jobs_are_soon_continued(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_of_many_jobs_are_read_again_after_five_seconds(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     monkeypatch.setattr(overview, "MANY", 2)
-    clock, seconds = Clock(), 5.0
+    clock, many = Clock(), Reads()
+    many.import_lines(store.export())
+    shown = Overview(many, clock=clock)
+    for at, reads in ((0.0, 1), (4.9, 1), (5.0, 2), (9.0, 2)):
+        clock.seconds = at
+        shown.summary()
+        assert many.reads == reads
 
-    class Slow(Overview):
-        def _brief(self, job_id: str) -> dict[str, object]:
-            clock.seconds += seconds
-            return super()._brief(job_id)
 
-    shown, uncounted = Slow(store, Folds(), clock), list[int]()
-    for _ in JOBS:
-        uncounted.append(shown.addends().totals["uncounted"])
-        clock.seconds += seconds
-    assert uncounted == [2, 1, 0]
+def test_totals_of_few_jobs_are_those_of_this_moment(store: Store) -> None:
+    shown, job = Overview(store), RecurringJob.find(LocalJobs(store), "asr")
+    for trials in (1, 2, 3):
+        job.tell(job.ask(HERE).number, DONE)
+        assert (shown.summary()["trials"], shown.summary()["joules"]) == (trials, 1000.0 * trials)

@@ -91,7 +91,7 @@ def test_every_setting_can_be_set_in_a_file(site: Path) -> None:
         "profiling": '"paper"', "gpu": '"nvml"', "read_only": "true", "quiet": "true", "log_dir": '"~/logs"',
         "data": '"/srv/data"', "cost.price": '"/etc/zeus/prices.csv"', "cost.currency": '"EUR"', "cost.carbon": "350",
         "cost.carbon_token_file": '"/etc/zeus/carbon"', "keeper.socket": '"/run/zeus/keeper.sock"',
-        "keeper.state": '"/run/zeus/keeper"',
+        "keeper.state": '"/run/zeus/keeper"', "retention.logs_days": "7", "retention.log_bytes": "1000",
     }  # fmt: skip
     assert set(values) == {one.key for one in SETTINGS if one.in_files}
     site.write_text("".join(f"{key} = {value}\n" for key, value in values.items()))

@@ -10,7 +10,7 @@ import pytest
 
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
-from zeus.client.report import brief_of, full, report
+from zeus.client.report import digest_of, full, report
 from zeus.errors import InputError
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
@@ -90,7 +90,7 @@ def looked_at(lines: list[str]) -> str | None:
     except InputError:
         return None
     for job_id in jobs:
-        row = brief_of(store, job_id)
+        row = digest_of(store, job_id).brief
         json.dumps(row, allow_nan=False)
         if row["phase"] == "unreadable":
             return str(row["remark"])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from zeus.client.folds import Folds, as_of_now
+from zeus.client.folds import Folds, as_of_now, paused_decision
 from zeus.cost import CostModel
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Gpus, Kept, Pardoned, Profiled, replace
+from zeus.job import Ask, Decision, Ending, Gpus, Kept, Pardoned, Profiled, replace
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.pareto import ParetoPoint
 from zeus.policy.api import decided
@@ -28,13 +28,13 @@ class JobReport:
     """
 
     job: Job
-    trials: tuple[Kept, ...]
+    trials: Sequence[Kept]
     ledger: JobLedger
     gpus: Gpus | None  # the GPUs of the last trial; None before the first
     following: Decision | None  # what an ask would get now
     stuck: str | None  # why an ask would get nothing, or why this cannot be told
     _state: Any  # of its policy; None: another version of Zeus made the job
-    _notes: tuple[Profiled | Pardoned, ...]
+    _notes: Sequence[Profiled | Pardoned]
     _profiles: Mapping[ProfileKey, PowerProfile]
 
     @property
@@ -43,6 +43,14 @@ class JobReport:
         if self.following is not None:
             return self.following.phase.value
         return "new" if self.stuck is None else "stuck"
+
+    @cached_property
+    def settled(self) -> JobLedger:
+        """The ledger without what running trials have reported so far."""
+        if not any(kept.so_far is not None and kept.trial.ending is Ending.OPEN for kept in self.trials):
+            return self.ledger
+        ended = [replace(one, so_far=None) if one.trial.ending is Ending.OPEN else one for one in self.trials]
+        return open_ledger(self.job.spec, ended, self._profiles)
 
     @cached_property
     def sizes(self) -> tuple[SizeView, ...]:
@@ -79,8 +87,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
         NotKnown: There is no such job.
         StoreError: The store did not answer.
     """
-    job, trials = store.job(job_id), tuple(store.trials(job_id))
-    profiles, notes = store.profiles(job_id), tuple(store.notes(job_id))
+    job, trials, notes, profiles = store.past(job_id)
     gpus = replace(trials[-1].trial.ask.gpus, include=job.spec.include) if trials else None
     state, following, stuck = None, None, None
     try:
@@ -93,7 +100,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
             last = trials[-1].trial.ask
             ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
             try:
-                following = decided(policy, state, job.spec, ask)
+                following = paused_decision(job) or decided(policy, state, job.spec, ask)
             except InputError as wrong:
                 stuck = str(wrong)
     return JobReport(

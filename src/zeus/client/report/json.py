@@ -1,4 +1,4 @@
-"""The one place where a job, a trial, a recurrence, a default, a saving and a profile become JSON for readers.
+"""The one place where a trial, a recurrence, a default, a saving and a profile become JSON for readers.
 
 Energies and costs are in joules, times in seconds. A number that is not known is None. `zeus.job.wire` is the other
 format: it holds the facts themselves, which programs read back.
@@ -6,166 +6,27 @@ format: it holds the facts themselves, which programs read back.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import asdict, astuple
+from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from msgspec import structs
 
-from zeus.client.folds import Folds
-from zeus.client.report.footprints import by_recurrence, footprint, of_saving, total
-from zeus.client.report.job_report import JobReport, report
-from zeus.cost import GPU_ONLY, CostModel
-from zeus.errors import InputError, NotKnown, StoreError, ZeusError
-from zeus.job import Ending, JobSpec, Kept, Kind, Trial
+from zeus.client.report.energy import energy_of, footprint
+from zeus.client.report.trial_facts import curve_json, origin_json
+from zeus.cost import CostModel
+from zeus.job import JobSpec, Kept, Kind
 from zeus.job.wire import plain, to_json
 from zeus.ledger.charge import Spent, overshoot, spent
-from zeus.ledger.ledger import Default, JobLedger, Recurrence, Saving, open_ledger
+from zeus.ledger.ledger import Default, JobLedger, Recurrence, Saving
+from zeus.ledger.saving_text import saving_sentence
 from zeus.policy.repricing import repriced
 from zeus.store.api import Store
 from zeus.tariff.rates import Footprint, Prices
 
-log = logging.getLogger(__name__)
-
 Json = dict[str, Any]
-RUNNING = ("number", "recurrence", "attempt", "batch_size", "epochs", "metric", "joules", "asked_at")
 LATELY = 200  # trials that are read to learn the highest power of each set of GPUs
-
-
-# ---------------------------------------------------------------------- a job
-
-
-def brief(report: JobReport, prices: Prices | None = None) -> Json:
-    """A job as one row in a list of jobs."""
-    ledger, following = report.ledger, report.following
-    finished, recent = ledger.finished, ledger.recent
-    last = finished[-1] if finished else None
-    default = None if last is None else ledger.defaults.get(last.gpu_model)
-    prices = prices or Prices()
-    worth = by_recurrence(report.trials, prices)
-    return {
-        "job": report.job.id,
-        "policy": report.job.spec.policy,
-        "phase": report.phase,
-        "recurrences": len(ledger.recurrences),
-        "trials": len(report.trials),
-        "batch_size": None if following is None else following.batch_size,
-        "running": [_running(report.job.spec, kept) for kept in report.trials if kept.trial.ending is Ending.OPEN],
-        "last": None if last is None else recurrence_json(ledger, last, worth),
-        "recent": _recent(recent),
-        "default": default_json(default),
-        "default_why_not": None if default is not None else ledger.why_no_default(last.gpu_model if last else ""),
-        "saving": saving_json(ledger.saving(), _paid(ledger, finished, worth)),
-        "recent_saving": saving_json(ledger.saving(recent), _paid(ledger, recent, worth)),
-        "surer": ledger.surer(),
-        "lost": _lost(ledger.lost),
-        "joules": ledger.joules,
-        "footprint": _footprint(total(report.trials, prices)),
-        "unknown_tries": ledger.unknown_tries,
-        "endings": dict(sorted(Counter(kept.trial.ending.value for kept in report.trials).items())),
-        "costs": [None if one.use is None else one.use.cost for one in finished],
-        "changed_at": max((kept.changed_at for kept in report.trials), default=report.job.at),
-        "remark": report.stuck,
-    }
-
-
-def brief_of(store: Store, job_id: str, folds: Folds | None = None, prices: Prices | None = None) -> Json:
-    """The brief of a job in this store. A job that cannot be read gets a brief that says why.
-
-    Raises:
-        NotKnown: There is no such job.
-        StoreError: The store did not answer.
-    """
-    try:
-        return brief(report(store, job_id, folds), prices)
-    except (NotKnown, StoreError):
-        raise
-    except Exception as wrong:  # damaged facts can break anything; the other jobs must still be listed
-        if not isinstance(wrong, InputError):
-            log.warning("job %r cannot be read", job_id, exc_info=True)
-        return unreadable(job_id, wrong)
-
-
-def unreadable(job_id: str, wrong: Exception) -> Json:
-    """The brief of a job that another version of Zeus wrote, or whose facts are damaged."""
-    names = ("policy", "recurrences", "trials", "batch_size", "last", "recent", "default", "saving")
-    unknown = dict.fromkeys(
-        (*names, "recent_saving", "surer", "lost", "joules", "footprint", "unknown_tries", "changed_at")
-    )
-    told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
-    why = f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"
-    return {**unknown, **told, "default_why_not": f"the job {why}", "remark": why}
-
-
-def full(report: JobReport, prices: Prices | None = None) -> Json:
-    """Everything about one job."""
-    following, gpus = report.following, report.gpus
-    prices = prices or Prices()
-    worth = by_recurrence(report.trials, prices)
-    return {
-        **brief(report, prices),
-        "spec": spec_json(report.job.spec),
-        "policy_version": report.job.policy_version,
-        "revision": report.job.revision,
-        "registered_at": report.job.at,
-        "gpu_model": None if gpus is None else gpus.label,
-        "max_watts": None if gpus is None else gpus.max_watts,
-        "next": None if following is None else plain(following),
-        "stuck": report.stuck,
-        "sizes": [{**asdict(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
-        "points": [asdict(one) for one in report.front],
-        "history": [recurrence_json(report.ledger, one, worth) for one in report.ledger.recurrences],
-        "tries": [trial_json(report.job.spec, kept, prices) for kept in report.trials],
-    }
-
-
-def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str, prices: Prices | None = None) -> Json:
-    """The part of `full` that these trials alone can tell, for when the store does not answer; `why` says why."""
-    kept = [Kept(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
-    ledger = open_ledger(spec, kept)
-    prices = prices or Prices()
-    worth = by_recurrence(kept, prices)
-    return {
-        "spec": spec_json(spec),
-        "history": [recurrence_json(ledger, one, worth) for one in ledger.recurrences],
-        "tries": [trial_json(spec, one, prices) for one in kept],
-        "default_why_not": why,
-        **dict.fromkeys(("default", "recent", "saving", "recent_saving", "surer", "lost")),
-    }
-
-
-def run_json(job_id: str, told: Json, recurrences: Set[int], limits: Mapping[int, float | None]) -> Json:
-    """What `zeus run` reports: some recurrences of a job, each with its trials.
-
-    Args:
-        job_id: The job.
-        told: What `full` or `full_without_store` says about it.
-        recurrences: The numbers of the recurrences to report.
-        limits: The last power limit of each trial that ran here, in watts, by trial number.
-    """
-    tries = [{**one, "trial": one["number"], "power_limit": limits.get(one["number"])} for one in told["tries"]]
-    return {
-        "job": job_id,
-        "include": told["spec"].get("include", list(GPU_ONLY)),
-        "recurrences": [
-            {
-                **row,
-                "recurrence": row["number"],
-                "converged": row["end"] == "converged",
-                "tries": [one for one in tries if one["recurrence"] == row["number"]],
-            }
-            for row in told["history"]
-            if row["number"] in recurrences
-        ],
-        "default": told["default"],
-        "recent": told["recent"],
-        "saving": _with_old_names(told["saving"], told["default"]),
-        "recent_saving": told["recent_saving"],
-        "surer": told.get("surer"),  # older services send neither this nor the next
-        "lost": told.get("lost"),
-    }
 
 
 def spec_json(spec: JobSpec) -> Json:
@@ -176,8 +37,8 @@ def spec_json(spec: JobSpec) -> Json:
 # ---------------------------------------------------------------------- its trials and recurrences
 
 
-def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
-    """One trial as a row in a table. Its cost is at the job's present η."""
+def trial_json(spec: JobSpec, kept: Kept, prices: Prices, logs: Mapping[int, str] | None = None) -> Json:
+    """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number."""
     trial, told = kept.trial, kept.told
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
     return {
@@ -201,18 +62,16 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
         "joules": None if told is None else told.joules,
         "seconds": None if told is None else told.seconds,
         "cost": None if use is None else use.cost,
-        "footprint": _footprint(footprint(kept, prices)),
+        "footprint": footprint_json(footprint(energy_of([kept]), prices)),
         "hours": _hours(kept),
         "limits": _limits(kept),
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
+        **origin_json(kept),
+        "curve": curve_json(kept),
+        "log_at": (logs or {}).get(trial.number),
     }
-
-
-def _running(spec: JobSpec, kept: Kept) -> Json:
-    row = trial_json(spec, kept, Prices())  # its price is not shown
-    return {name: row[name] for name in RUNNING}
 
 
 def _hours(kept: Kept) -> list[Json]:
@@ -221,7 +80,7 @@ def _hours(kept: Kept) -> list[Json]:
     return [] if hourly is None else [structs.asdict(row) for row in hourly.rows]
 
 
-def _footprint(one: Footprint | None) -> Json | None:
+def footprint_json(one: Footprint | None) -> Json | None:
     return None if one is None else {**one.to_json(), "hours_by": one.by or None}
 
 
@@ -234,14 +93,14 @@ def _limits(kept: Kept) -> dict[str, int]:
     return dict(sorted(units.items(), key=lambda pair: -float(pair[0])))
 
 
-def recurrence_json(ledger: JobLedger, one: Recurrence, worth: Mapping[int, Footprint] | None = None) -> Json:
+def recurrence_json(ledger: JobLedger, one: Recurrence, worth: Footprint | None = None) -> Json:
     """A recurrence, the default it is compared with, and what it comes to in money and carbon."""
     usual = ledger.default_of(one)
     names = ("number", "end", "tries", "batch_size", "epochs", "gpu_model", "known_joules", "unknown_tries", "current")
     return {
         **{name: getattr(one, name) for name in names},
         **_use(one.use),
-        "footprint": _footprint((worth or {}).get(one.number)),
+        "footprint": footprint_json(worth),
         "default_joules": None if usual is None else usual.use.joules,
         "default_seconds": None if usual is None else usual.use.seconds,
         "default_basis": None if usual is None else usual.basis.value,
@@ -250,21 +109,6 @@ def recurrence_json(ledger: JobLedger, one: Recurrence, worth: Mapping[int, Foot
 
 def _use(use: Spent | None) -> dict[str, float | None]:
     return {"joules": None, "seconds": None, "cost": None} if use is None else structs.asdict(use)
-
-
-def _recent(some: tuple[Recurrence, ...]) -> Json | None:
-    """The batch size that the latest recurrences mostly ran, and their mean use."""
-    uses = [one.use for one in some if one.use is not None]
-    if not uses:
-        return None
-    size = Counter(one.batch_size for one in some).most_common(1)[0][0]
-    return {"recurrences": len(uses), "batch_size": size, **structs.asdict(sum(uses, Spent()).times(1 / len(uses)))}
-
-
-def _lost(some: tuple[Recurrence, ...]) -> Json | None:
-    """What was used by recurrences of which no metric was ever seen; None if there is no such recurrence."""
-    known = [one.known_joules for one in some if one.known_joules is not None]
-    return {"recurrences": len(some), "joules": sum(known) if known else None} if some else None
 
 
 # ---------------------------------------------------------------------- its default and its saving
@@ -278,13 +122,7 @@ def default_json(one: Default | None) -> Json | None:
     return {**{name: getattr(one, name) for name in names}, "basis": one.basis.value, **structs.asdict(one.use)}
 
 
-def _paid(ledger: JobLedger, some: Iterable[Recurrence], worth: Mapping[int, Footprint]) -> list[Footprint]:
-    """What the recurrences of a saving come to."""
-    compared = [one.number for one in some if one.use is not None and ledger.default_of(one) is not None]
-    return [worth[number] for number in compared if number in worth]
-
-
-def saving_json(one: Saving | None, paid: Iterable[Footprint] = ()) -> Json | None:
+def saving_json(one: Saving | None, paid: Footprint | None = None) -> Json | None:
     """What was saved against the default, what that rests on, and its standard errors.
 
     Args:
@@ -293,8 +131,7 @@ def saving_json(one: Saving | None, paid: Iterable[Footprint] = ()) -> Json | No
     """
     if one is None:
         return None
-    worth = of_saving(one, paid)
-    return {
+    found = {
         **structs.asdict(one.saved),
         "share": one.share,
         "time_share": one.time_share,
@@ -306,22 +143,22 @@ def saving_json(one: Saving | None, paid: Iterable[Footprint] = ()) -> Json | No
         "share_error": one.share_error,
         "time_share_error": one.time_share_error,
         "difference_seen": one.difference_seen,
-        "sentence": one.sentence((worth.money, worth.currency, worth.gco2e)),
+        "sentence": "",
         "compared_joules": one.default.joules,  # what the default would have used in their place
         "compared_seconds": one.default.seconds,
-        "money": worth.money,
-        "currency": worth.currency,
-        "gco2e": worth.gco2e,
     }
+    return priced_saving(found, paid)
 
 
-def _with_old_names(saving: Json | None, default: Json | None) -> Json | None:
-    """A saving that also has the names of version 0.1, which `zeus run --json` keeps."""
-    if saving is None or default is None:
-        return saving
-    shares = {"joules_share": saving["share"], "seconds_share": saving["time_share"]}
-    usual = {f"default_{name}": default[name] for name in ("limit_watts", "joules", "seconds", "cost")}
-    return {**saving, **shares, **usual}
+def priced_saving(saving: Json, paid: Footprint | None) -> Json:
+    """A saving with its money and carbon, at the mean rates of what its recurrences came to."""
+    worth = (paid or Footprint()).scaled(saving["joules"])
+    energy, time = ((saving[name], saving[f"{name}_error"]) for name in ("joules", "seconds"))
+    compared = (saving["compared_joules"], saving["compared_seconds"])
+    known = (worth.money, worth.currency, worth.gco2e)
+    sentence = saving_sentence(energy, time, compared, basis=saving["basis"], worth=known)
+    amounts = {"money": worth.money, "currency": worth.currency, "gco2e": worth.gco2e}
+    return {**saving, "sentence": sentence, **amounts}
 
 
 # ---------------------------------------------------------------------- its power profiles

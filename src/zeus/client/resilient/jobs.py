@@ -29,8 +29,10 @@ from zeus.client.api import (
     ProfileMade,
     Registered,
     TrialEnded,
+    TrialLog,
     TrialRef,
 )
+from zeus.client.origin import here
 from zeus.client.resilient.cache import CachedTrial
 from zeus.client.resilient.outbox import Delivered, Outbox, Queued
 from zeus.client.resilient.retry import ONCE, Patience, look, quick, soon
@@ -65,6 +67,7 @@ class ResilientJobs:
         self._now: dict[str, Registered] = {}  # jobs as this process has last seen them
         # Jobs that are registered once the store is back, and whether that may void earlier trials.
         self._unregistered: dict[str, bool] = {}
+        self._logs: dict[int, str] = {}  # of trials that began without the store, sent with their runs
         self._later: defaultdict[str, list[EpochUsed]] = defaultdict(list)  # sent once their job is registered
 
     # ------------------------------------------------------------------ beginning
@@ -151,8 +154,13 @@ class ResilientJobs:
     # ------------------------------------------------------------------ on the way
 
     def trial(self, ref: TrialRef) -> Kept:
-        """A trial as the store has it. The local copy counts if the store is unreachable or misses its end."""
+        """A trial as the store has it. The local copy counts if the store is unreachable or misses its end.
+
+        A trial that began without the store has another number there, once it was reported.
+        """
         cached = self._cached(ref)
+        if cached is not None and (stored := cached.stored) is not None:
+            cached, ref = CachedTrial(stored, is_accepted=True), TrialRef(ref.job_id, stored.number, stored.id)
         if cached is not None:
             copy = Kept(trial=cached.trial, asked_at="", changed_at="", leased_until=None, so_far=cached.so_far)
             if ref.number >= ALONE or (cached.trial.ended is not None and not cached.is_accepted):
@@ -217,7 +225,7 @@ class ResilientJobs:
             raise StoreError(
                 f"the store did not answer. The outcome of trial {ref.number} waits in {self._outbox.spool.folder}."
             )
-        self._cache.keep(ref.job_id, replace(cached, trial=after))
+        self._cache.keep(ref.job_id, replace(self._cached(ref) or cached, trial=after))
         return after
 
     def _ending(self, ref: TrialRef, cached: CachedTrial | None, outcome: Outcome) -> Message:
@@ -227,7 +235,10 @@ class ResilientJobs:
         if known is None:
             raise StoreError(f"job {ref.job_id!r} is not known on this machine. This report is lost: {outcome}.")
         trial = cached.trial
-        return OfflineRun(known.spec, trial.ask.gpus, trial.batch_size, cached.key, outcome, known.life)
+        log_end = self._logs.pop(trial.number, "")
+        return OfflineRun(
+            known.spec, trial.ask.gpus, trial.batch_size, cached.key, outcome, known.life, log_end, here()
+        )
 
     def _send_at_last(self, message: Message) -> Delivered | Queued:
         """Send the message or write it to disk. If both fail, retry for some minutes: it cannot be measured again."""
@@ -272,6 +283,15 @@ class ResilientJobs:
         except ZeusError:  # also raised for a trial that began without the store, whose number no service accepts
             return Knowledge()
 
+    def keep_log(self, log: TrialLog, *, is_last: bool = False) -> None:
+        """Keep the end of a trial's log. If the store is unreachable, only the last one is sent later."""
+        if log.number >= ALONE:
+            self._logs[log.number] = log.text
+        elif is_last:
+            self._outbox.send(log, quick())
+        else:
+            self._call(lambda: self._jobs.keep_log(log), quick())
+
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
         self._outbox.deliver(soon())
         self._call(lambda: self._jobs.excuse(job_id, numbers, life=life), soon())
@@ -304,8 +324,8 @@ class ResilientJobs:
     def full(self, job_id: str) -> Json:
         return self._after_messages(lambda: self._jobs.full(job_id))
 
-    def log_end(self, job_id: str, number: int) -> str:
-        return self._after_messages(lambda: self._jobs.log_end(job_id, number))
+    def told_log(self, job_id: str, number: int) -> Json:
+        return self._after_messages(lambda: self._jobs.told_log(job_id, number))
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         return self._after_messages(lambda: self._jobs.export(job_ids))
@@ -324,6 +344,15 @@ class ResilientJobs:
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         self._after_messages(lambda: self._jobs.pardon(job_id, batch_size), ONCE)
+
+    def fleet(self, weeks: int, last: str = "") -> Json:
+        return self._after_messages(lambda: self._jobs.fleet(weeks, last))
+
+    def pause(self, job_id: str, *, paused: bool = True) -> None:
+        self._after_messages(lambda: self._jobs.pause(job_id, paused=paused), ONCE)
+
+    def audit(self, job_id: str, *, after: int = 0, most: int = 100) -> Json:
+        return self._after_messages(lambda: self._jobs.audit(job_id, after=after, most=most))
 
     def close(self) -> None:
         self._outbox.close()

@@ -9,11 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from zeus.client.api import EpochUsed, JobsApi, Message, NotOpened, OfflineRun, ProfileMade, TrialEnded, TrialRef
+from zeus.client.api import (
+    EpochUsed,
+    JobsApi,
+    Message,
+    NotOpened,
+    OfflineRun,
+    ProfileMade,
+    TrialEnded,
+    TrialLog,
+    TrialRef,
+)
 from zeus.client.resilient.cache import OfflineCache
 from zeus.client.resilient.retry import Contact, Patience, soon
 from zeus.client.resilient.spool import Spool, default_folder
-from zeus.errors import NotAllowed, StoreError
+from zeus.errors import InputError, NotAllowed, StoreError
 from zeus.job import Trial
 from zeus.settings import time_limits
 from zeus.store.address import is_service
@@ -117,8 +127,11 @@ class Outbox:
             if isinstance(message, TrialEnded):
                 self.cache.drop(message.job_id, message.number, message.trial_id)
             raise
-        if isinstance(message, TrialEnded) and trial is not None:
-            self.cache.mark_accepted(message.job_id, trial)
+        match message:
+            case TrialEnded(job_id=job_id) if trial is not None:
+                self.cache.mark_accepted(job_id, trial)
+            case OfflineRun(spec=spec, key=key) if trial is not None:
+                self.cache.mark_stored(spec.id, key, trial)
         return trial
 
     def _deliver(self, message: Message) -> Trial | None:
@@ -127,7 +140,19 @@ class Outbox:
             case TrialEnded(job_id, number, outcome, trial_id):
                 return self.jobs.tell(TrialRef(job_id, number, trial_id), outcome)
             case OfflineRun():
-                return self.jobs.record_run(message)
+                trial = self.jobs.record_run(message)
+                if message.log:
+                    self._deliver(TrialLog(message.spec.id, trial.number, message.log, trial.id))
+                return trial
+            case TrialLog():
+                try:
+                    self.jobs.keep_log(message)
+                except NotAllowed:
+                    raise
+                except (
+                    InputError
+                ) as refused:  # the trial is gone, or the service is older: a log is not worth a warning
+                    log.debug("the log of trial %s was refused: %s", message.number, refused)
             case EpochUsed():
                 self.jobs.profiled(message)
             case ProfileMade(key, profile):

@@ -2,7 +2,7 @@
 
     put ──▶ 1, 2, 3, ... ──deliver, in order──▶ removed
                             ├── refused ──▶ moved to refused/, with the reason
-                            └── from a newer Zeus ──▶ left in place
+                            └── from a newer Zeus, or about somebody else's job ──▶ left in place
 
 Files are readable by their owner alone and hold no token and no password. One process delivers at a time, and another
 can continue where it stopped. A message may be delivered twice if the process is killed: the store recognises it by its
@@ -28,14 +28,14 @@ import msgspec
 from zeus import settings
 from zeus.client.api import Message
 from zeus.client.resilient.retry import Failed
-from zeus.errors import InputError, NotAllowed, StoreError
+from zeus.errors import Forbidden, InputError, NotAllowed, StoreError
 from zeus.files import FileLock, write_whole
 from zeus.job.wire import Json, loads, plain, read
 
 log = logging.getLogger(__name__)
 
 MESSAGE = re.compile("[0-9]+-[0-9A-Za-z]+[.]json")  # the names of messages; other files are not ours
-VERSION = 3  # of the files
+VERSION, OLDEST = 4, 3  # of the files: the one that is written, and the oldest that is read
 REFUSED_SECONDS = 86_400.0  # how long a service may fail at a message before it counts as refused
 
 
@@ -68,8 +68,8 @@ def message_from_text(text: str, address: str) -> Message:
         InputError: The message is damaged.
     """
     data = loads(text)
-    if data.get("version") != VERSION:
-        raise NewerMessage(f"it has version {data.get('version')!r}; this Zeus reads version {VERSION}.")
+    if data.get("version") not in range(OLDEST, VERSION + 1):
+        raise NewerMessage(f"it has version {data.get('version')!r}; this Zeus reads versions {OLDEST} to {VERSION}.")
     found = read(data, Envelope)
     if found.to != address:
         raise OtherStore(f"it is for {found.to}, not for {address}.")
@@ -95,7 +95,7 @@ class Spool:
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
         self.address = address
-        self._left_alone: set[Path] = set()  # from a newer Zeus; a warning was logged
+        self._left_alone: set[Path] = set()  # from a newer Zeus, or forbidden; a warning was logged
 
     def put(self, message: Message) -> None:
         """Write a message to disk.
@@ -141,6 +141,10 @@ class Spool:
         except Failed as wrong:  # a message that the service always fails at must not block the others for ever
             is_old = time.time() - path.stat().st_mtime > REFUSED_SECONDS
             return is_old and self._refuse(path, str(wrong))
+        except Forbidden as wrong:  # it may be accepted later, and does not keep back messages about other jobs
+            self._left_alone.add(path)
+            log.warning("%s was not delivered and is kept: %s", path, wrong)
+            return True
         except (StoreError, NotAllowed):  # it may be accepted later with another token
             return False
         except (InputError, TypeError, ValueError) as wrong:

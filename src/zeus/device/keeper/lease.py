@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -36,7 +37,7 @@ from typing import Any
 
 from zeus import settings
 from zeus.device import container, ranks
-from zeus.device.gpu import Capability, Gpu, refuse_if_read_only, warn_once
+from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
 from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect, pair
@@ -44,6 +45,7 @@ from zeus.device.virtual.machine import passed_on
 from zeus.errors import DeviceError, InputError, KeeperLost, NoDevice, NotPermitted, Unsupported, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
+_warn_once = functools.cache(log.warning)  # of each text
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 START_SECONDS = 60.0  # for the interpreter of a private keeper to start on a very busy machine
@@ -166,11 +168,11 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
         if (path := _route(gpus, socket)) is not None:
             return Lease(_greet(path), gpus, "system")
         if risk := _risk(gpus):
-            warn_once(log, f"ZEUS_KEEPER=private: {risk}")
+            _warn_once(f"ZEUS_KEEPER=private: {risk}")
         return Lease(_start_private(), gpus, "private")
     except ZeusError as e:
         observing = Observing(f"Power limits are only observed: {e}")
-    warn_once(log, observing.reason)
+    _warn_once(observing.reason)
     return observing
 
 

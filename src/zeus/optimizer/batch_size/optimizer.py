@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+import traceback
 
 from zeus.callback import Callback
 from zeus.client.profile_folder import ProfileFolder
@@ -311,6 +312,8 @@ class BatchSizeOptimizer(Callback):
             run.feed(Ended(Ending.CRASHED if crashed else Ending.LOST))
         if running is not None:
             outcome = run.outcome if run is not None else None
+            if crashed and error is not None:  # a launcher sends all of the output
+                running.keep_log("".join(traceback.format_exception(error)))
             running.end(outcome, crashed=crashed)
         self._over(Ending.CRASHED)
 

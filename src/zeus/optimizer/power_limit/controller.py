@@ -160,9 +160,7 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def measured(self) -> PowerProfile | None:
         """The limits measured so far, also if profiling has not ended yet. None if there are none."""
-        if self._profiler is None or not self._profiler.known:
-            return None
-        return profiler.so_far(self._profiler)
+        return profiler.so_far(self._profiler) if self._profiler is not None and self._profiler.known else None
 
     @property
     def best_limit(self) -> float | None:
@@ -314,18 +312,15 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _learn(self, segment: Measured) -> None:
         """Pass steps at the limit that is being measured to the profiler, and set the limit that it wants next."""
-        before = self._profiler
-        if not (self._counts and self.is_profiling and isinstance(before, Measuring)):
-            return
-        if segment.kind is not Kind.STEP or not segment.count:
+        before, steps = self._profiler, segment.count if segment.kind is Kind.STEP else 0
+        if not (steps and self._counts and self.is_profiling and isinstance(before, Measuring)):
             return
         with self._guarded():
             error = None if self._recorder is None else self._recorder.local_error
             if error is not None or not math.isfinite(segment.use.joules):
                 what = "a GPU" if self.include == GPU_ONLY else "a GPU or a CPU"
                 raise DeviceError(error or f"the energy of {what} cannot be measured any more")
-            steps, used = self._few[0] + segment.count, self._few[1] + segment.use
-            self._few = steps, used
+            self._few = steps, used = self._few[0] + steps, self._few[1] + segment.use
             if used.seconds < CHUNK_SECONDS / 2:
                 return
             if self._group.size > 1:
@@ -383,10 +378,8 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _watch_for_drift(self, seconds: float) -> None:
         """Profile again if the step time has changed much since profiling: it is then another workload."""
-        plan, profile = self._setup.plan, self.profile
-        if self.best_limit is None or plan is None or profile is None:
-            return
-        if self._drift.has_changed(seconds, profile, self.limit_in_use):
+        plan, profile, is_known = self._setup.plan, self.profile, self.best_limit is not None
+        if is_known and plan and profile and self._drift.has_changed(seconds, profile, self.limit_in_use):
             self._profile(profiler.start(plan))
 
     def _heed(self) -> None:

@@ -6,14 +6,14 @@ import json
 import re
 import time
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from zeus.client.folds import Folds
-from zeus.client.report import brief, full, profiles_json, report, unreadable
+from zeus.client.report import full, profiles_json, report, unreadable
+from zeus.client.report.brief import JobDigest, JobTotals
 from zeus.errors import InputError, NotKnown
 from zeus.service.dashboard.page import MODULES, read
-from zeus.service.overview import Addend, sound, totals
+from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
 from zeus.tariff.settings import prices
@@ -28,19 +28,21 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
         NotKnown: One of `job_ids` is not in the store.
     """
     folds, rows, shown, profiles = Folds(), list[Json](), dict[str, Json](), dict[str, list[Json]]()
+    sums = list[JobTotals]()
     for name in sorted(store.pulse()) if job_ids is None else job_ids:
         try:
-            told = sound(name, partial(_told, store, name, folds))
+            told, added = _told(store, name, folds)
         except NotKnown:
             raise
         except InputError as wrong:
             rows.append(unreadable(name, wrong))
         else:
             rows.append(told["brief"])
+            sums.append(added)
             shown[name], profiles[name] = told["full"], told["profiles"]
     data = {
         "at": utc(time.time()),
-        "summary": totals(map(Addend.of, rows)),
+        "summary": {**totals(sums, prices()), "jobs": len(rows)},
         "jobs": rows,
         "full": shown,
         "profiles": profiles,
@@ -48,9 +50,18 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     return embed(data)
 
 
-def _told(store: Store, name: str, folds: Folds) -> Json:
-    found = report(store, name, folds)
-    return {"brief": brief(found, prices()), "full": full(found, prices()), "profiles": profiles_json(store, name)}
+def _told(store: Store, name: str, folds: Folds) -> tuple[Json, JobTotals]:
+    """What the page shows of a job, and what it adds to the totals."""
+    digests = list[JobDigest]()
+
+    def told() -> Json:
+        found = report(store, name, folds)
+        digests.append(JobDigest.of(found))
+        rows = digests[0].shown(prices())
+        return {"brief": rows, "full": full(found, prices()), "profiles": profiles_json(store, name)}
+
+    checked = sound(name, told)
+    return checked, digests[0].totals.with_running(digests[0].running)
 
 
 def embed(data: dict[str, Any]) -> str:

@@ -11,14 +11,18 @@ from starlette.responses import JSONResponse
 from zeus.errors import InputError
 from zeus.service import schemas
 from zeus.service.auth import who
+from zeus.service.person import Rejected
 from zeus.service.routes.dependencies import (
     ADMIN,
     NDJSON,
+    PAGE,
     READ,
     Json,
     Limit,
     Offset,
     Search,
+    audit_page,
+    jobs_of,
     overview_of,
     store_of,
     v1_router,
@@ -50,7 +54,17 @@ def pulse(
 @routes.get("/summary", dependencies=[READ])
 def summary(request: Request) -> Json:
     """What all jobs together have used and saved."""
-    return overview_of(request).addends().totals
+    return overview_of(request).summary()
+
+
+@routes.get("/fleet", dependencies=[READ])
+def fleet(
+    request: Request,
+    weeks: Annotated[int, Query(ge=1, le=520)] = 12,
+    last: Annotated[str, Query(pattern=r"^(\d{4}-W\d{2})?$", description="The last week, as 2026-W47.")] = "",
+) -> Json:
+    """What all jobs used and saved by week, owner and GPU model, and the jobs that lose, fail or did not run."""
+    return overview_of(request).fleet(weeks, last)
 
 
 @routes.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
@@ -67,11 +81,32 @@ async def take_in(request: Request) -> JSONResponse:
         lines = [line for line in (await request.body()).decode().split("\n") if line]
     except UnicodeDecodeError as wrong:
         raise InputError(f"the body is not UTF-8 text: {wrong}. Send what `export` wrote.") from wrong
-    return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
+    return JSONResponse({"jobs": await run_in_threadpool(jobs_of(request).import_lines, lines)})
 
 
 @routes.get("/me")
 def me(request: Request) -> Json:
-    """The name and scope of this request's token."""
+    """Who sends this request, and what they may do. All is null if nobody is known by what it carries."""
     person = who(request)
-    return {"name": None if person is None else person.name, "scope": None if person is None else person.scope.value}
+    if isinstance(person, Rejected):
+        return dict.fromkeys(("name", "scope", "team", "owner_of_new_jobs", "by"))
+    return {
+        "name": person.name,
+        "scope": person.scope.value,
+        "team": person.team,
+        "owner_of_new_jobs": person.owner,
+        "by": person.by,
+    }
+
+
+@routes.get("/tokens", dependencies=[ADMIN])
+def tokens(request: Request) -> list[Json]:
+    """All tokens, without their secrets."""
+    names = ("id", "name", "team", "scope", "created_at", "expires_at", "used_at", "revoked_at")
+    return [{name: getattr(one, name) for name in names} for one in store_of(request).tokens.all()]
+
+
+@routes.get("/audit", dependencies=[ADMIN])
+def audit(request: Request, offset: Offset = 0, limit: Limit = PAGE) -> Json:
+    """Who changed or removed which job, newest first. Jobs that were removed are in it too."""
+    return audit_page(request, None, offset, limit)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+import msgspec
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BeforeValidator
 
 from zeus.client.local import LocalJobs
+from zeus.client.origin import HEADER, from_header
+from zeus.job import Origin
 from zeus.service import schemas
 from zeus.service.auth import Guarded, Need
 from zeus.service.overview import Overview
@@ -32,6 +35,13 @@ TrialId = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
 Life = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
 Revise = Annotated[bool, Query(description="Revise the job even if its earlier trials then no longer count.")]
 Json = dict[str, Any]
+
+
+def _asker(request: Request) -> Origin | None:
+    return from_header(request.headers.get(HEADER))
+
+
+Asker = Annotated[Origin | None, Depends(_asker)]  # who asks and where, as the client says
 
 NDJSON = "application/x-ndjson"
 
@@ -59,6 +69,17 @@ def overview_of(request: Request) -> Overview:
     return overview
 
 
+def answer(data: Json, status: int = 200) -> Response:
+    """A JSON answer that needs no check."""
+    return Response(msgspec.json.encode(data), status, media_type="application/json")
+
+
 def registered_job(job: Job) -> Json:
     """A job as registered."""
-    return {"id": job.id, **job_to_json(job), "generation": job.generation}
+    return {"id": job.id, **job_to_json(job), "generation": job.generation, "owner": job.owner}
+
+
+def audit_page(request: Request, job_id: str | None, offset: int, limit: int) -> Json:
+    """A page of the audit of a job, or of all jobs."""
+    found = store_of(request).audit.read(job_id, after=offset, most=limit)
+    return {"total": found.total, "entries": [one.to_json() for one in found.entries]}

@@ -1,21 +1,20 @@
 """`/api/v1/jobs/{job}/trials`: open a trial, report on it, and read it. The store and the policy decide everything.
 
-What every running trial calls (ask, heartbeat, tell) returns a response of its own: FastAPI would check a plain answer
-in another thread, which costs more than the route itself.
+What every running trial calls (ask, heartbeat, tell), and what is large, returns a response of its own (`answer`):
+FastAPI would check a plain answer in another thread, which costs more than the route itself.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import Query, Request, Response
 
 from zeus import settings
 from zeus.client.api import OfflineRun, TrialRef
-from zeus.client.bodies import AskBody, HeartbeatBody, OfflineRunBody, registered_json
+from zeus.client.bodies import AskBody, HeartbeatBody, LogBody, OfflineRunBody, registered_json
 from zeus.client.report import trial_json
-from zeus.client.trial_log import end_of, find_log
+from zeus.client.trial_log import told_log
 from zeus.errors import InputError
 from zeus.job import Ending, Kept, Outcome
 from zeus.job.wire import plain, to_json
@@ -26,6 +25,7 @@ from zeus.service.routes.dependencies import (
     PAGE,
     READ,
     REPORT,
+    Asker,
     JobId,
     Json,
     Key,
@@ -34,6 +34,7 @@ from zeus.service.routes.dependencies import (
     Number,
     Offset,
     TrialId,
+    answer,
     jobs_of,
     store_of,
     v1_router,
@@ -44,11 +45,6 @@ from zeus.tariff.settings import prices
 routes = v1_router()
 
 
-def answer(data: Json, status: int = 200) -> Response:
-    """A JSON answer that needs no check."""
-    return Response(msgspec.json.encode(data), status, media_type="application/json")
-
-
 @routes.post(
     "/jobs/{job_id}/ask",
     dependencies=[REPORT],
@@ -56,16 +52,18 @@ def answer(data: Json, status: int = 200) -> Response:
     response_model=Json,
     openapi_extra=schemas.takes(AskBody),
 )
-def ask(request: Request, job_id: JobId, body: Annotated[AskBody, schemas.body(AskBody)], key: Key = None) -> Response:
+def ask(
+    request: Request, job_id: JobId, body: Annotated[AskBody, schemas.body(AskBody)], asker: Asker, key: Key = None
+) -> Response:
     """Open a trial. A repeated request with the same Idempotency-Key gets the same trial.
 
     The answer has the job, too, as its owner may have revised it.
     """
-    trial, now = jobs_of(request).ask(job_id, body.place, body.recurrence, body.max_tries, key=key)
+    trial, now = jobs_of(request).ask(job_id, body.place, body.recurrence, body.max_tries, key=key, origin=asker)
     return answer({**to_json(trial), **registered_json(now)}, 201)
 
 
-@routes.get("/jobs/{job_id}/trials", dependencies=[READ])
+@routes.get("/jobs/{job_id}/trials", dependencies=[READ], response_model=Json)
 def trials(
     request: Request,
     job_id: JobId,
@@ -74,9 +72,11 @@ def trials(
     ending: Ending | None = None,
     batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-) -> Json:
+    newest: Annotated[bool, Query(description="The newest first.")] = False,
+) -> Response:
     """List trials by number, one page at a time."""
-    return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, ending, batch_size, recurrence))
+    store, only = store_of(request), (ending, batch_size, recurrence)
+    return answer(sound(job_id, lambda: _trials(store, job_id, offset, limit, *only, newest=newest)))
 
 
 def _trials(
@@ -87,10 +87,16 @@ def _trials(
     ending: Ending | None,
     batch_size: int | None,
     recurrence: int | None,
+    *,
+    newest: bool,
 ) -> Json:
     job = store.job(job_id)
     if ending is None and batch_size is None and recurrence is None:
-        found, total = store.trials(job_id, after=offset, most=limit), store.count(job_id)
+        total = store.count(job_id)
+        after = max(0, total - offset - limit) if newest else offset
+        most = max(0, min(limit, total - offset)) if newest else limit
+        found = store.trials(job_id, after=after, most=most)
+        found = found[::-1] if newest else found
     else:
         found = [
             kept
@@ -99,9 +105,10 @@ def _trials(
             and batch_size in (None, kept.trial.batch_size)
             and recurrence in (None, kept.trial.ask.recurrence)
         ]
-        found, total = found[offset : offset + limit], len(found)
+        found, total = (found[::-1] if newest else found)[offset : offset + limit], len(found)
     rates = prices()
-    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates) for kept in found]}
+    logs = store.logs.times(job_id, [kept.trial.number for kept in found])
+    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates, logs) for kept in found]}
 
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
@@ -157,6 +164,7 @@ def late(
     request: Request,
     job_id: JobId,
     body: Annotated[OfflineRunBody, schemas.body(OfflineRunBody)],
+    asker: Asker,
     life: Life | None = None,
 ) -> Json:
     """Report a run that the service did not know of: registers the job, then opens and ends a trial, once per key.
@@ -167,7 +175,7 @@ def late(
     if body.spec.id != job_id:
         raise InputError(f"the report is about job {body.spec.id!r}, but was sent to job {job_id!r}.")
     named_policy(body.spec.policy)
-    run = OfflineRun(body.spec, body.place, body.batch_size, body.key, body.outcome, life)
+    run = OfflineRun(body.spec, body.place, body.batch_size, body.key, body.outcome, life, origin=asker)
     return to_json(jobs_of(request).record_run(run))
 
 
@@ -180,8 +188,24 @@ def knowledge(request: Request, job_id: JobId, number: Number, trial_id: TrialId
 
 @routes.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
-    """The end of a trial's log, if `zeus run` wrote it on this machine as this user."""
+    """The end of a trial's log, and the host and folder that it ran in. If there is none: 404, which names them."""
     store, url = store_of(request), request.app.state.settings.store_url
-    environ = {**settings.HERE, **({"ZEUS_STORE": url} if url else {})}
-    log = find_log(job_id, store.job(job_id).generation, store.trial(job_id, number).trial, environ)
-    return {"log": end_of(log)}
+    return told_log(store, job_id, number, {**settings.HERE, **({"ZEUS_STORE": url} if url else {})})
+
+
+@routes.put(
+    "/jobs/{job_id}/trials/{number}/log",
+    dependencies=[REPORT],
+    status_code=204,
+    response_model=None,
+    openapi_extra=schemas.takes(LogBody),
+)
+def keep_log(
+    request: Request,
+    job_id: JobId,
+    number: Number,
+    body: Annotated[LogBody, schemas.body(LogBody)],
+    trial_id: TrialId = "",
+) -> None:
+    """Keep the end of a trial's log, at most 64 KiB of it."""
+    store_of(request).logs.keep(job_id, number, body.text, trial_id=trial_id)

@@ -28,7 +28,7 @@ from zeus.job.wire import Json, plain, read
 from zeus.policy.registry import named_policy
 from zeus.service import schemas
 from zeus.service.auth import Guarded
-from zeus.service.routes.dependencies import ADMIN, REPORT, jobs_of, store_of
+from zeus.service.routes.dependencies import REPORT, jobs_of, store_of
 from zeus.trial.driver import Driver
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
@@ -173,9 +173,9 @@ def end_trial(request: Request, body: Annotated[OldTrial, schemas.body(OldTrial)
     }
 
 
-@routes.delete("/jobs", dependencies=[ADMIN])
+@routes.delete("/jobs", dependencies=[REPORT])
 def forget(request: Request, job_id: Annotated[schemas.Name, Query()]) -> Json:
-    """Remove a job with all its trials and power profiles."""
+    """Remove a job with all its trials and power profiles. For its owner and administrators."""
     store_of(request).forget(job_id)
     return {"message": f"job {job_id!r} was removed"}
 

@@ -1,24 +1,44 @@
-"""Rows of the caches beside the facts: digests of jobs, and snapshots of policy states."""
+"""Rows beside the facts: digests, snapshots and the keys of asks, and the open trials of many jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from zeus.errors import InputError
+from zeus.job import Kept, Trial
 from zeus.store.api import Digest, LogPoint, Snapshot
 from zeus.store.sql.database import Transaction
-from zeus.store.sql.rows import insert, named
+from zeus.store.sql.rows import EACH_TRIAL, JobRow, find_trial, insert, named, to_kept
 
 
-def digests_of(db: Transaction, names: Sequence[str]) -> dict[str, Digest]:
-    select = "SELECT job_id, stamp, digest FROM zeus_digests WHERE job_id"
-    return {name: Digest(stamp, text) for name, stamp, text in named(db, select, names)}
+def digests_of(
+    db: Transaction, names: Sequence[str] | None, *, briefs: bool, hours: bool, weeks: bool
+) -> dict[str, Digest]:
+    wanted = {"brief": briefs, "hours": hours, "weeks": weeks}
+    columns = ["job_id", "stamp", "totals", *(name if is_read else "''" for name, is_read in wanted.items())]
+    found = named(db, f"SELECT {', '.join(columns)} FROM zeus_digests", "job_id", names)
+    return {name: Digest(*texts) for name, *texts in found}
 
 
 def put_digests(db: Transaction, digests: dict[str, Digest]) -> None:
     """In the order of names, so that two writers on Postgres never wait for each other."""
-    rows = [{"job_id": name, "stamp": one.stamp, "digest": one.text} for name, one in sorted(digests.items())]
-    put = "ON CONFLICT (job_id) DO UPDATE SET stamp = excluded.stamp, digest = excluded.digest"
-    db.run_each(f"{insert('zeus_digests', ('job_id', 'stamp', 'digest'))} {put}", rows)
+    rows = [{"job_id": name, **one._asdict()} for name, one in sorted(digests.items())]
+    db.run_each(_put("zeus_digests", Digest._fields), rows)
+
+
+def invalidate_digest(db: Transaction, job_id: str) -> None:
+    """Let the digest be computed again although the pulse of its job stays."""
+    db.run("UPDATE zeus_digests SET stamp = stamp || '*' WHERE job_id = :job_id", job_id=job_id)
+
+
+def running_of(db: Transaction, names: Sequence[str] | None) -> dict[str, list[Kept]]:
+    """The open trials of these jobs, or of all jobs, by number."""
+    found: dict[str, list[Kept]] = {}
+    for row in named(db, f"{EACH_TRIAL} WHERE leased_until > ''", "job_id", names):
+        with suppress(InputError):  # another version of Zeus wrote it; the other jobs must still be listed
+            found.setdefault(row[0], []).append(to_kept(row))
+    return {name: sorted(some, key=lambda kept: kept.trial.number) for name, some in found.items()}
 
 
 def snapshot_of(db: Transaction, job_id: str) -> Snapshot | None:
@@ -28,7 +48,23 @@ def snapshot_of(db: Transaction, job_id: str) -> Snapshot | None:
 
 
 def put_snapshot(db: Transaction, job_id: str, one: Snapshot) -> None:
-    columns = ("stamp", "sequence", "mark", "state")
-    put = f"ON CONFLICT (job_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}"
     values = {"stamp": one.stamp, "sequence": one.point.sequence, "mark": one.point.mark, "state": one.state}
-    db.run(f"{insert('zeus_snapshots', ('job_id', *columns))} {put}", job_id=job_id, **values)
+    db.run(_put("zeus_snapshots", list(values)), job_id=job_id, **values)
+
+
+def _put(table: str, columns: Sequence[str]) -> str:
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return f"{insert(table, ('job_id', *columns))} ON CONFLICT (job_id) DO UPDATE SET {changes}"
+
+
+def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
+    """The trial that an ask with this key has opened, or None."""
+    if key is None:
+        return None
+    found = db.row("SELECT number FROM zeus_asks WHERE job_id = :job_id AND key = :key", job_id=job.id, key=key)
+    return None if found is None else find_trial(db, job, found[0]).trial
+
+
+def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
+    """Remember the key of an ask, in case the ask is repeated."""
+    db.run(insert("zeus_asks", ("job_id", "key", "number")), job_id=job_id, key=key, number=number)

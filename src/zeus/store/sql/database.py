@@ -97,6 +97,11 @@ class Transaction:
         self._cursor.execute(self._dialect.text(sql), values)
         return self._cursor.fetchone()
 
+    def columns(self, sql: str) -> list[str]:
+        """The names of the columns of what a statement selects."""
+        self._cursor.execute(self._dialect.text(sql), {})
+        return [str(one[0]) for one in self._cursor.description]
+
     def rows(self, sql: str, /, **values: Any) -> list[Any]:
         self._cursor.execute(self._dialect.text(sql), values)
         found: list[Any] = self._cursor.fetchall()
@@ -122,6 +127,7 @@ class Database:
         self._wall = wall
         self.name = shown(url)
         self._dialect = dialect = _dialect(url, self._busy_seconds)
+        self.is_server = not url.startswith("sqlite")
         self._most = connections if dialect.most is None else dialect.most
         self._places = threading.BoundedSemaphore(self._most)
         self._free: list[Any] = []

@@ -1,12 +1,12 @@
 """The tables of a store, by version: what each version adds to the one before.
 
-Version 0001 is that of Zeus 0.3, the first whose stores every later one reads. No statement of a published version is
-changed any more.
+Version 0001 is the first whose stores every later Zeus reads. No statement of a published version is changed any more.
 """
 
 from __future__ import annotations
 
-# Columns named `job`, `trial`, `event`, `profile`, `so_far` and `digest` hold JSON, and times are ISO 8601 text.
+# Columns named `job`, `trial`, `event`, `profile`, `so_far`, `totals`, `brief`, `hours` and `weeks` hold JSON. Times
+# are text in ISO 8601.
 MIGRATIONS = {
     "0001": (
         "CREATE TABLE IF NOT EXISTS zeus_version (version_num TEXT NOT NULL PRIMARY KEY)",
@@ -44,7 +44,10 @@ MIGRATIONS = {
             PRIMARY KEY (job_id, number)
         )""",
         "CREATE INDEX zeus_trials_by_sequence ON zeus_trials (job_id, sequence)",  # new events
-        "CREATE INDEX zeus_trials_by_leased_until ON zeus_trials (job_id, leased_until)",  # lapsed leases
+        # Open trials, and lapsed leases.
+        """
+        CREATE INDEX zeus_trials_by_leased_until ON zeus_trials (job_id, leased_until) WHERE leased_until IS NOT NULL
+        """,
         "CREATE INDEX zeus_trials_by_recurrence ON zeus_trials (job_id, recurrence)",
         """
         CREATE TABLE zeus_events (
@@ -82,7 +85,9 @@ MIGRATIONS = {
         CREATE TABLE zeus_digests (
             job_id TEXT NOT NULL PRIMARY KEY,
             stamp TEXT NOT NULL,
-            digest TEXT NOT NULL
+            totals TEXT NOT NULL,
+            brief TEXT NOT NULL,
+            hours TEXT NOT NULL
         )""",
         # A cache, too: the state of its policy after the event of this sequence number and mark.
         """
@@ -119,5 +124,36 @@ MIGRATIONS = {
             token_id TEXT NOT NULL REFERENCES zeus_tokens (id),
             until TEXT NOT NULL
         )""",
+    ),
+    "0002": (
+        "ALTER TABLE zeus_jobs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",  # empty: nobody's
+        "ALTER TABLE zeus_trials ADD COLUMN origin TEXT",  # JSON: who runs it, and where; null: not known
+        "ALTER TABLE zeus_digests ADD COLUMN weeks TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE zeus_tokens ADD COLUMN team TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE zeus_tokens ADD COLUMN expires_at TEXT",
+        "ALTER TABLE zeus_tokens ADD COLUMN used_at TEXT",
+        # Entries are only ever added. They outlive their jobs, so they do not refer to them.
+        """
+        CREATE TABLE zeus_audit (
+            job_id TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            at TEXT NOT NULL,
+            who TEXT NOT NULL,
+            place TEXT NOT NULL,
+            action TEXT NOT NULL,
+            details TEXT NOT NULL,
+            PRIMARY KEY (job_id, number)
+        )""",
+        "CREATE INDEX zeus_audit_by_at ON zeus_audit (at)",
+        # The ends of trials' logs. No facts: old ones are removed.
+        """
+        CREATE TABLE zeus_logs (
+            job_id TEXT NOT NULL REFERENCES zeus_jobs (id),
+            number INTEGER NOT NULL,
+            at TEXT NOT NULL,
+            log TEXT NOT NULL,
+            PRIMARY KEY (job_id, number)
+        )""",
+        "CREATE INDEX zeus_logs_by_at ON zeus_logs (at)",
     ),
 }

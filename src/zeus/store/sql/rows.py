@@ -9,8 +9,8 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history, replace
-from zeus.job.wire import dumps, from_json, loads, to_text
+from zeus.job import Ask, Event, Kept, Origin, Outcome, Pardoned, Profiled, Trial, history, replace
+from zeus.job.wire import dumps, from_json, loads, plain, read, to_text
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.api import START, Job, Log, LogPoint, Names
@@ -33,6 +33,7 @@ class JobRow(NamedTuple):
     recurrences: int
     job: str
     mark: str
+    owner: str
 
 
 class TrialRow(NamedTuple):
@@ -47,6 +48,7 @@ class TrialRow(NamedTuple):
     leased_until: str | None
     so_far: str | None
     trial: str
+    origin: str | None
 
 
 def insert(table: str, columns: Sequence[str]) -> str:
@@ -56,7 +58,8 @@ def insert(table: str, columns: Sequence[str]) -> str:
 
 
 _JOBS = f"SELECT {', '.join(JobRow._fields)} FROM zeus_jobs"
-_TRIALS = f"SELECT {', '.join(TrialRow._fields)} FROM zeus_trials WHERE job_id = :job_id"
+EACH_TRIAL = f"SELECT {', '.join(TrialRow._fields)} FROM zeus_trials"
+_TRIALS = f"{EACH_TRIAL} WHERE job_id = :job_id"
 _BY_NUMBER = "ORDER BY number LIMIT :most OFFSET :after"
 _OPEN = insert("zeus_trials", TrialRow._fields)
 _ADD_REVISION = insert("zeus_revisions", ("job_id", "revision", "job"))
@@ -76,7 +79,7 @@ _FACTS = (
     " UNION ALL SELECT event, 0 FROM zeus_events WHERE job_id = :job_id AND sequence > :after"
 )
 # All that belongs to a job, by the column that names it.
-_TABLES = ("asks", "digests", "snapshots", "marks", "places", "trials", "events", "revisions")
+_TABLES = ("asks", "digests", "logs", "snapshots", "marks", "places", "trials", "events", "revisions")
 _PARTS = (
     *(f"zeus_{one} WHERE job_id" for one in _TABLES),
     "zeus_profiles WHERE job",
@@ -129,12 +132,20 @@ def names_of(db: Transaction, contains: str, after: int, most: int) -> Names:
     return Names(total, [name for (name,) in page])
 
 
-def named(db: Transaction, select: str, names: Sequence[str]) -> Iterator[Any]:
-    """The rows of these jobs. A statement takes SOME names; if there are fewer, the last one is repeated."""
+def named(db: Transaction, select: str, column: str, names: Sequence[str] | None) -> Iterator[Any]:
+    """The rows whose column names one of these jobs; all rows for None.
+
+    A statement takes SOME names; if there are fewer, the last one is repeated.
+    """
+    if names is None:
+        yield from db.rows(select)
+        return
+    word = "AND" if " WHERE " in select else "WHERE"
     for first in range(0, len(names), SOME):
         some = names[first : first + SOME]
         padded = [*some, *[some[-1]] * (SOME - len(some))]
-        yield from db.rows(f"{select} IN ({_NAMED})", **{f"name{number}": name for number, name in enumerate(padded)})
+        values = {f"name{number}": name for number, name in enumerate(padded)}
+        yield from db.rows(f"{select} {word} {column} IN ({_NAMED})", **values)
 
 
 def all_jobs(db: Transaction) -> list[JobRow]:
@@ -142,17 +153,17 @@ def all_jobs(db: Transaction) -> list[JobRow]:
 
 
 def to_job(row: JobRow) -> Job:
-    return _read_job(row.job, row.generation)
+    return _read_job(row.job, row.generation, row.owner)
 
 
 @lru_cache(64)
-def _read_job(text: str, generation: str) -> Job:
-    return jsonl.job_from_json(loads(text), generation)
+def _read_job(text: str, generation: str, owner: str) -> Job:
+    return replace(jsonl.job_from_json(loads(text), generation), owner=owner)
 
 
 def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
     found = db.rows("SELECT job FROM zeus_revisions WHERE job_id = :job_id ORDER BY revision", job_id=row.id)
-    return [jsonl.job_from_json(loads(text), row.generation) for (text,) in found]
+    return [_read_job(text, row.generation, row.owner) for (text,) in found]
 
 
 def insert_job(db: Transaction, past: History, used: int = 0) -> None:
@@ -167,6 +178,7 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
         recurrences=past.recurrences,
         job=texts[-1],
         mark="",
+        owner=latest.owner,
     )
     db.run(insert("zeus_jobs", JobRow._fields), **row._asdict())
     revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
@@ -188,6 +200,11 @@ def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) ->
     return job
 
 
+def put_owner(db: Transaction, job_id: str, owner: str) -> None:
+    """Say whose job it is."""
+    db.run("UPDATE zeus_jobs SET owner = :owner WHERE id = :job_id", job_id=job_id, owner=owner)
+
+
 def forget_job(db: Transaction, job: JobRow) -> None:
     """Delete everything about a job except its last trial number."""
     for part in (*_PARTS, "zeus_jobs WHERE id"):
@@ -207,7 +224,7 @@ def restart_job(db: Transaction, job: Job) -> None:
     for part in _PARTS:
         db.run(f"DELETE FROM {part} = :job_id", job_id=job.id)
     text = dumps(jsonl.job_to_json(job))
-    begun = JobRow(job.id, job.generation, 0, job.first - 1, 0, text, "")
+    begun = JobRow(job.id, job.generation, 0, job.first - 1, 0, text, "", job.owner)
     changes = ", ".join(f"{name} = :{name}" for name in JobRow._fields if name != "id")
     db.run(f"UPDATE zeus_jobs SET {changes} WHERE id = :id", **begun._asdict())
     db.run(_ADD_REVISION, job_id=job.id, revision=job.revision, job=text)
@@ -226,7 +243,7 @@ def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial
     if recurrence is None or not 1 <= recurrence <= job.recurrences:
         return []
     found = db.rows(f"{_TRIALS} AND recurrence = :recurrence ORDER BY number", job_id=job.id, recurrence=recurrence)
-    return [_to_kept(row).trial for row in found]
+    return [to_kept(row).trial for row in found]
 
 
 def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> Kept:
@@ -235,7 +252,7 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
     found = db.row(f"{_TRIALS} AND number = :number", job_id=job.id, number=number) if is_there else None
     if found is None:
         raise rules.no_trial(job.id, number, job.trials)
-    kept = _to_kept(found)
+    kept = to_kept(found)
     rules.meant(job.id, kept.trial, trial_id)
     return kept
 
@@ -246,7 +263,7 @@ def trials_of(
     """The trials by number, without the first `after` of them, at most `most`. With `running`: only the open ones."""
     limit = {"most": job.trials if most is None else min(most, job.trials), "after": min(after, job.trials)}
     only = "AND leased_until > ''" if running else ""  # a range, so that SQLite uses the index of leases
-    return [_to_kept(row) for row in db.rows(f"{_TRIALS} {only} {_BY_NUMBER}", job_id=job.id, **limit)]
+    return [to_kept(row) for row in db.rows(f"{_TRIALS} {only} {_BY_NUMBER}", job_id=job.id, **limit)]
 
 
 def _each_trial(db: Transaction, job: JobRow) -> Iterator[Trial]:
@@ -277,7 +294,7 @@ def _keep(text: str, trial: Trial) -> Trial:
     return trial
 
 
-def _to_kept(values: tuple[Any, ...]) -> Kept:
+def to_kept(values: tuple[Any, ...]) -> Kept:
     row = TrialRow(*values)
     return Kept(
         trial=to_trial(row.trial),
@@ -285,6 +302,7 @@ def _to_kept(values: tuple[Any, ...]) -> Kept:
         changed_at=row.changed_at,
         leased_until=row.leased_until,
         so_far=None if row.so_far is None else from_json(loads(row.so_far), Outcome),
+        origin=None if row.origin is None else read(loads(row.origin), Origin),
     )
 
 
@@ -302,6 +320,7 @@ def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
         "leased_until": kept.leased_until,
         "so_far": None if kept.so_far is None else to_text(kept.so_far),
         "trial": text,
+        "origin": None if kept.origin is None else dumps(plain(kept.origin)),
     }
 
 
@@ -318,7 +337,7 @@ def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
     """Mark the trials LOST whose leases have lapsed, and return them."""
     lost: list[Trial] = []
     for row in db.rows(f"{_TRIALS} AND leased_until <= :now ORDER BY number", job_id=job.id, now=now):
-        kept = _to_kept(row)
+        kept = to_kept(row)
         trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)
         change_trial(db, job.id, replace(kept, trial=trial, changed_at=now, leased_until=None))
         lost.append(trial)
@@ -370,23 +389,9 @@ def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
 
 
 def pulse(db: Transaction, names: Sequence[str] | None = None) -> dict[str, str]:
-    found = all_jobs(db) if names is None else (JobRow(*row) for row in named(db, f"{_JOBS} WHERE id", names))
-    return {row.id: pulse_of(row) for row in found}
+    return {row.id: pulse_of(row) for row in (JobRow(*row) for row in named(db, _JOBS, "id", names))}
 
 
 def pulse_of(row: JobRow) -> str:
     """A text that changes whenever the job's facts or its spec do."""
-    return f"{row.generation}:{row.sequence}:{row.mark}:{crc32(row.job.encode()):08x}"
-
-
-def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
-    """The trial that an ask with this key has opened, or None."""
-    if key is None:
-        return None
-    found = db.row("SELECT number FROM zeus_asks WHERE job_id = :job_id AND key = :key", job_id=job.id, key=key)
-    return None if found is None else find_trial(db, job, found[0]).trial
-
-
-def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
-    """Remember the key of an ask, in case the ask is repeated."""
-    db.run(insert("zeus_asks", ("job_id", "key", "number")), job_id=job_id, key=key, number=number)
+    return f"{row.generation}:{row.sequence}:{row.mark}:{crc32((row.job + row.owner).encode()):08x}"

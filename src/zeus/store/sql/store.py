@@ -17,14 +17,35 @@ from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Tr
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
+from zeus.store.actor import current
 from zeus.store.address import IN_MEMORY, address_of
-from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, Snapshot, utc
+from zeus.store.api import (
+    LEASE_SECONDS,
+    PAGE,
+    START,
+    Decide,
+    Digest,
+    Glance,
+    Job,
+    Log,
+    LogPoint,
+    Names,
+    Past,
+    Request,
+    Snapshot,
+    utc,
+)
+from zeus.store.audit import Action, Audit
+from zeus.store.care import Care
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import cache_rows, profile_rows, rows
+from zeus.store.sql.audit_rows import SqlAudit, note, revised, take
+from zeus.store.sql.care import SqlCare
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
-from zeus.store.sql.rows import take_job
+from zeus.store.sql.log_rows import SqlLogs
 from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
+from zeus.store.trial_logs import Logs
 
 REGISTER_TRIES = 20  # attempts, if others create and remove the same job at the same time
 
@@ -42,6 +63,7 @@ class SqlStore:
     ) -> None:
         self._url = url
         self._database = Database(url, busy_seconds, connections, wall)
+        self._logs = SqlLogs(self._database)
 
     @property
     def address(self) -> str | None:
@@ -68,21 +90,45 @@ class SqlStore:
                 used = rows.numbers_used(db, spec.id)
                 if used is not None and not revive:
                     raise rules.removed(spec.id)
-                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used or 0)
+                owner = current().owner
+                job = rules.created(
+                    spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used or 0, owner
+                )
                 rows.insert_job(db, History([job]))
+                note(db, job.id, Action.REGISTERED, {"owner": owner} if owner else None)
                 return job
+            current().need(row.id, row.owner)
             known = rows.to_job(row)
             job = rules.revised(known, spec, policy_version, now)
             if job != known and not revise:
                 raise rules.differs(known, job)
-            return rows.revise_job(db, row, job, void=void)
+            return revised(db, row, job, void=void)
 
     def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
         with self._write() as db:
-            row = take_job(db, job_id)
+            row = take(db, job_id)
             known = rows.to_job(row)
             job = rules.revised(known, *change(known), utc(db.now()))
-            return rows.revise_job(db, row, job, void=void)
+            return revised(db, row, job, void=void)
+
+    def pause(self, job_id: str, *, paused: bool = True) -> Job:
+        with self._write() as db:
+            row, actor = take(db, job_id), current()
+            known = rows.to_job(row)
+            job = rules.paused(known, (actor.owner or actor.name) if paused else "", utc(db.now()))
+            if job is not known:
+                note(db, job_id, Action.PAUSED if paused else Action.RESUMED)
+            return rows.revise_job(db, row, job)
+
+    def own(self, job_id: str, owner: str) -> Job:
+        rules.need_owner(owner)
+        with self._write() as db:
+            row = take(db, job_id)
+            rules.may_give(current(), job_id)
+            if owner != row.owner:
+                rows.put_owner(db, job_id, owner)
+                note(db, job_id, Action.OWNER, {"owner": {"old": row.owner, "new": owner}})
+            return replace(rows.to_job(row), owner=owner)
 
     def job(self, job_id: str) -> Job:
         with self._read() as db:
@@ -98,14 +144,17 @@ class SqlStore:
 
     def forget(self, job_id: str) -> None:
         with self._write() as db:
-            rows.forget_job(db, take_job(db, job_id))
+            row = take(db, job_id, removes=True)
+            note(db, job_id, Action.REMOVED, {"trials": rows.count_of(db, row), "owner": row.owner})
+            rows.forget_job(db, row)
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
         with self._write() as db:
-            row, now = take_job(db, job_id), utc(db.now())
+            row, now = take(db, job_id, removes=True), utc(db.now())
             known, found = rows.to_job(row), rows.pulse_of(row)
             life, last = uuid4().hex, row.trials
             job = rules.begun_again(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
+            note(db, job_id, Action.RESET, {"trials": rows.count_of(db, row)})
             rows.restart_job(db, job)
             return job
 
@@ -122,25 +171,28 @@ class SqlStore:
     ) -> Trial:
         while True:
             with self._write() as db:
-                row, now = take_job(db, job_id), db.now()
+                row, now = take(db, job_id), db.now()
                 at = utc(now)
                 if rows.expire(db, row, at):
                     continue  # commit first, so that nothing `decide` has seen can be undone
-                if (before := rows.asked_before(db, row, key)) is not None:
+                if (before := cache_rows.asked_before(db, row, key)) is not None:
                     return before
                 job = rows.to_job(row)
                 if request.resume:
                     lately = rows.trials_of(db, row, max(0, rows.count_of(db, row) - rules.LATELY))
                     request = rules.resumed(request, [one.trial for one in lately])
                 tries = rows.tries_of(db, row, request.recurrence)
-                ask = rules.next_ask(job.spec, request, row.trials + 1, row.recurrences, tries, uuid4().hex)
+                ask = rules.next_ask(
+                    job.spec, request, row.trials + 1, row.recurrences, tries, uuid4().hex, last=bool(job.paused_by)
+                )
                 decision = decide(job, ask, partial(rows.log_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
-                kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease))
+                until = utc(now + lease)
+                kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=until, origin=request.origin)
                 rows.open_trial(db, job_id, kept)
                 rows.advance(db, row, trial.asked, ask)
                 if key is not None:
-                    rows.keep_ask(db, job_id, key, ask.number)
+                    cache_rows.keep_ask(db, job_id, key, ask.number)
                 return trial
 
     def renew(
@@ -154,7 +206,7 @@ class SqlStore:
     ) -> Trial:
         so_far = rules.lost(so_far)
         with self._write() as db:
-            row = take_job(db, job_id)
+            row = take(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
             if kept.leased_until is not None:
                 until = utc(db.now() + lease)
@@ -163,7 +215,7 @@ class SqlStore:
 
     def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
         with self._write() as db:
-            row = take_job(db, job_id)
+            row = take(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
             trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
             if trial is not kept.trial:
@@ -174,7 +226,13 @@ class SqlStore:
 
     def expire(self, job_id: str) -> list[Trial]:
         with self._write() as db:
-            return rows.expire(db, take_job(db, job_id), utc(db.now()))
+            return rows.expire(db, rows.take_job(db, job_id), utc(db.now()))
+
+    def past(self, job_id: str) -> Past:
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            row = rows.find_job(db, job_id)
+            trials, notes = rows.trials_of(db, row), rows.notes_of(db, row.id)
+            return Past(rows.to_job(row), trials, notes, profile_rows.profiles_of(db, row.id))
 
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         with self._read() as db:
@@ -206,7 +264,7 @@ class SqlStore:
         self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
     ) -> Profiled:
         with self._write() as db:
-            row = take_job(db, job_id)
+            row = take(db, job_id)
             rules.same_life(rows.to_job(row), life)
             note = Profiled(
                 sequence=row.sequence + 1,
@@ -220,14 +278,18 @@ class SqlStore:
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         with self._write() as db:
-            row = take_job(db, job_id)
+            row = take(db, job_id, removes=True)
+            note(db, job_id, Action.PARDONED, {"batch_size": batch_size})
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
         with self._write() as db:
-            row = take_job(db, job_id)
+            row = take(db, job_id)
             known = rules.same_life(rows.to_job(row), life)
-            return rows.revise_job(db, row, rules.excused(known, numbers, utc(db.now()), row.trials))
+            job = rules.excused(known, numbers, utc(db.now()), row.trials)
+            if job is not known:
+                note(db, job_id, Action.EXCUSED, {"trials": sorted({*job.excused} - {*known.excused})})
+            return rows.revise_job(db, row, job)
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         with self._read() as db:
@@ -239,7 +301,10 @@ class SqlStore:
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         with self._write() as db:
+            if (row := rows.take_job_if_any(db, key.job)) is not None:
+                current().need(row.id, row.owner)
             profile_rows.put_profile(db, key, profile)
+            cache_rows.invalidate_digest(db, key.job)
 
     # ------------------------------------------------------------------ for a service
 
@@ -252,9 +317,15 @@ class SqlStore:
         with self._read() as db:
             return rows.pulse(db, names)
 
-    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
-        with self._read() as db:
-            return cache_rows.digests_of(db, list(job_ids))
+    def glances(
+        self, job_ids: Iterable[str] | None = None, *, briefs: bool = True, hours: bool = False, weeks: bool = False
+    ) -> dict[str, Glance]:
+        names = None if job_ids is None else list(job_ids)
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            digests = cache_rows.digests_of(db, names, briefs=briefs, hours=hours, weeks=weeks)
+            running = cache_rows.running_of(db, names)
+            found = rows.pulse(db, names)
+        return {name: Glance(pulse, digests.get(name), running.get(name, [])) for name, pulse in found.items()}
 
     def keep_digests(self, digests: Mapping[str, Digest]) -> None:
         with self._write() as db:
@@ -270,7 +341,7 @@ class SqlStore:
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         with self._write() as db:
-            profile_rows.put_place(db, take_job(db, job_id).id, gpus)
+            profile_rows.put_place(db, take(db, job_id).id, gpus)
 
     def settled(self, job_id: str) -> Gpus | None:
         with self._read() as db:
@@ -279,6 +350,14 @@ class SqlStore:
     @property
     def tokens(self) -> Tokens:
         return SqlTokens(self._database)
+
+    @property
+    def audit(self) -> Audit:
+        return SqlAudit(self._database)
+
+    @property
+    def logs(self) -> Logs:
+        return self._logs
 
     # ------------------------------------------------------------------ export and import
 
@@ -300,12 +379,18 @@ class SqlStore:
                 if both := sorted(set(dump.jobs) & set(rows.job_ids(db))):
                     raise rules.already_here(both)
                 for past in dump.jobs.values():
-                    rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id) or 0)
+                    latest = past.revisions[-1]
+                    rows.insert_job(db, past, rows.numbers_used(db, latest.id) or 0)
+                    note(db, latest.id, Action.IMPORTED, {"trials": len(past.trials), "owner": latest.owner})
                 for key, profile in dump.profiles.items():
                     profile_rows.put_profile(db, key, profile)
         except Conflict as wrong:  # another process has just registered one of them
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
+
+    @property
+    def care(self) -> Care:
+        return SqlCare(self._database)
 
     def close(self) -> None:
         self._database.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from zeus.store.sql.database import Database, TransactionMode
 from zeus.store.sql.rows import insert
 from zeus.store.tokens import Scope, Token, TokenSession, no_token
 
-_NAMES = ("id", "name", "scope", "hash", "created_at", "revoked_at")
+_NAMES = ("id", "name", "scope", "hash", "created_at", "revoked_at", "team", "expires_at", "used_at")
 _ALL = f"SELECT {', '.join(_NAMES)} FROM zeus_tokens"
 _FIND = f"{_ALL} WHERE id = :token_id"
 _SESSION = ("hash", "token_id", "until")
@@ -40,6 +42,10 @@ class SqlTokens:
             raise no_token(token_id)
         return _token(found)
 
+    def used(self, token_id: str, at: str) -> None:
+        with self._database.transaction(TransactionMode.WRITE) as db:
+            db.run("UPDATE zeus_tokens SET used_at = :at WHERE id = :of", of=token_id, at=at)
+
     def begin(self, session: TokenSession, now: str) -> None:
         with self._database.transaction(TransactionMode.WRITE) as db:
             db.run("DELETE FROM zeus_sessions WHERE until <= :now", now=now)
@@ -55,5 +61,6 @@ class SqlTokens:
             db.run("DELETE FROM zeus_sessions WHERE hash = :hash", hash=hash_)
 
 
-def _token(row: tuple[str, str, str, str, str, str | None]) -> Token:
-    return Token(row[0], row[1], Scope(row[2]), row[3], row[4], row[5])
+def _token(row: tuple[Any, ...]) -> Token:
+    values = dict(zip(_NAMES, row, strict=True))
+    return Token(**{**values, "scope": Scope(values["scope"])})

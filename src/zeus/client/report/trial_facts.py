@@ -1,0 +1,33 @@
+"""What a trial tells beside its sums: who runs it and where, its epochs one by one, and its power now."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from zeus.job import Kept
+
+Json = dict[str, Any]
+POINT = ("metric", "joules", "seconds", "limit_watts")
+
+
+def watts_of(kept: Kept) -> float | None:
+    """The mean power of a running trial in its last epoch, or of all of it; None if it is not known."""
+    told = kept.told
+    if told is None:
+        return None
+    last = told.curve[-1] if told.curve else None
+    joules, seconds = (told.joules, told.seconds) if last is None else (last.joules, last.seconds)
+    watts = joules / seconds if joules is not None and seconds > 0 else math.nan
+    return watts if math.isfinite(watts) else None
+
+
+def origin_json(kept: Kept) -> Json:
+    """Who runs a trial, and on which host."""
+    return {name: None if kept.origin is None else getattr(kept.origin, name) or None for name in ("user", "host")}
+
+
+def curve_json(kept: Kept) -> list[Json]:
+    """The epochs of a trial, one by one."""
+    curve = () if kept.told is None else kept.told.curve
+    return [{"epoch": one.number, **{name: getattr(one, name) for name in POINT}} for one in curve]
