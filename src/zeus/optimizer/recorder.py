@@ -79,10 +79,15 @@ class Recorder:
         self._steps_seen = 0  # of the window's steps
         self._counted_ahead = False  # whether the next step was counted already, when a limit was set
 
-    def begin(self) -> None:
-        """Start measuring. Every rank must call this."""
+    def begin(self, steps: int = 0) -> None:
+        """Start measuring. Every rank must call this.
+
+        Args:
+            steps: Steps of the training that have ended, if that may be more than other recorders have been told.
+        """
         self._window = window = SharedWindow.of(self.monitor, self._group, self.include)
         window.join(self, is_trial=self._is_trial)
+        window.steps = max(window.steps, steps)
         self._began, self._steps_seen = window.began, window.steps
 
     def end(self) -> None:

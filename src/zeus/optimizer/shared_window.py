@@ -223,6 +223,12 @@ def setting_limit(
     return contextlib.nullcontext() if window is None else window.setting_limit(wait=wait)
 
 
+def steps_ended(monitor: ZeusMonitor, group: RankGroup, include: Include) -> int:
+    """How many steps of a recorded training of these GPUs have ended, as far as any recorder has been told."""
+    window = _open.get(_key(monitor, group, include))
+    return 0 if window is None else window.steps
+
+
 def _key(monitor: ZeusMonitor, group: RankGroup, include: Include) -> object:
     return frozenset(gpu.spec.uuid for gpu in monitor.gpus.values()), monitor.clock, group.size, include
 

@@ -23,12 +23,12 @@ from zeus.trial.engine import Measured
 class Heard:
     """A listener that keeps the limits of the segments that it hears of, their units and their energy."""
 
-    def __init__(self, monitor: ZeusMonitor) -> None:
+    def __init__(self, monitor: ZeusMonitor, steps: int = 0) -> None:
         self.limits: list[float | None] = []
         self.counts: list[int] = []
         self.joules: list[float] = []
         self.recorder = Recorder(monitor, SingleRank(), self.hear)
-        self.recorder.begin()
+        self.recorder.begin(steps)
 
     def hear(self, segment: Measured) -> None:
         self.limits.append(segment.limit)
@@ -128,6 +128,57 @@ def test_a_step_that_one_recorder_hears_of_later_still_ran_before_the_limit_was_
         heard.recorder.end()
         heard.recorder.deliver(wait=True)
         assert [(n, j) for n, j in zip(heard.counts, heard.joules, strict=True) if n] == [(3, 300.0), (3, 300.0)]
+
+
+def test_a_recorder_that_begins_when_a_step_ends_knows_of_it_before_the_others_are_told() -> None:
+    machine = VirtualMachine.in_memory("v100")
+    card = machine.gpus[0]
+    monitor = ZeusMonitor(gpus={0: card})
+    trial, late = Heard(monitor), None
+    for number in range(1, 7):
+        machine.run([0], seconds=1, watts=100)
+        if late is not None:
+            late.recorder.step()
+        if number == 3:
+            late = Heard(monitor, steps=number)
+        if number in (3, 5):
+            with setting_limit(monitor, SingleRank(), GPU_ONLY):
+                card.set_limit(100 + 10 * number)
+        trial.recorder.step()
+    trial.recorder.cut_steps()
+    trial.recorder.deliver(wait=True)
+    assert [(n, j) for n, j in zip(trial.counts, trial.joules, strict=True) if j] == [
+        (3, 300.0),
+        (2, 200.0),
+        (1, 100.0),
+    ]
+
+
+def test_limits_that_are_profiled_again_divide_a_trial_between_its_steps(virtual_cards: VirtualCards) -> None:
+    virtual_cards(RESNET)
+    monitor = ZeusMonitor()
+    power, card = GlobalPowerLimitOptimizer(monitor, recheck=0.3), monitor.gpus[0]
+    trial = Heard(monitor)
+    for work in (1, 5):  # the second epoch is another workload
+        power.on_epoch_begin()
+        trial.recorder.cut(Kind.EVALUATION, 0)
+        for _ in range(200):
+            for _ in range(work):
+                step([card], 64)
+            power.on_step_end()
+            trial.recorder.step()
+        trial.recorder.cut_steps()
+        power.on_epoch_end()
+    power.on_train_end()
+    trial.recorder.deliver(wait=True)
+    each: dict[float | None, list[float]] = {}
+    for limit, count, joules in zip(trial.limits, trial.counts, trial.joules, strict=True):
+        assert count or joules == pytest.approx(0.0, abs=1e-6)
+        each.setdefault(limit, []).extend([joules / count] if count else [])
+    assert sum(trial.counts) == 400
+    assert len(each) > 5
+    for steps in each.values():  # each ran wholly at one limit, once or five times as long
+        assert all(one == pytest.approx(min(steps)) or one == pytest.approx(5 * min(steps)) for one in steps)
 
 
 def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(

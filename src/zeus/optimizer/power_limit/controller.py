@@ -29,6 +29,7 @@ from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.optimizer.power_limit.training_limits import GivenUp, Idle, Lent, TrainingLimits
 from zeus.optimizer.raised import RaisedSince
 from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.shared_window import steps_ended
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 from zeus.settings import Mode, ProfilingPlan, profiling_plan
 from zeus.settings import mode as chosen_mode
@@ -130,6 +131,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
         self._pace: float | None = None  # seconds per step, the same on all ranks
         self._last_end: float | None = None  # when the last step ended; None outside of epochs
+        self._steps = 0  # of the training that have ended, which a recorder of the trial may be told of later
         self._raised = RaisedSince()  # since the last epoch began
 
     @property
@@ -207,6 +209,7 @@ class GlobalPowerLimitOptimizer(Callback):
     def on_epoch_begin(self) -> None:
         """Training steps follow. Continue profiling where the last epoch stopped."""
         self._heed()
+        self._steps = steps_ended(self.monitor, self._group, self.include)
         self._begin()
         self._raised = RaisedSince()
         self._passes += 1
@@ -223,6 +226,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_step_end(self) -> None:
         """A step has ended. Count and measure it."""
+        self._steps += 1
         now = self._setup.clock.now()
         seconds = now - (self._last_end if self._last_end is not None else now)
         self._last_end = now
@@ -281,7 +285,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._profiler = begun
         self.monitor.watch_closely(True)
         self._recorder = Recorder(self.monitor, self._group, self._learn, self.include)
-        self._recorder.begin()
+        self._recorder.begin(self._steps)
         self._apply()
 
     def _advance(self, seconds: float) -> None:
