@@ -97,6 +97,7 @@ reproduce:
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/assets/settings_tables.py
+	$(BIN)/python docs/assets/commands_page.py
 	$(BIN)/mkdocs build --strict
 
 # What is published (RELEASING.md).

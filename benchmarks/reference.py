@@ -6,7 +6,7 @@ It prints energy and time of the last five recurrences relative to Default, and 
 
 The reference is a mean over 20 seeds, rounded to two digits. Over 200 seeds of ours, the regret of NeuMF is 1.14
 (V100), 1.21 (A40) and 1.11 (RTX6000) times as high. Chance can explain this; no convention that we tried does
-(docs/decisions/luck-of-a-run.md).
+(docs/decisions.md#luck-of-a-run).
 """
 
 from __future__ import annotations

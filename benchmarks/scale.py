@@ -44,13 +44,14 @@ from support.postgres import PostgresServer
 from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
-from zeus.client.report import digest_of, full, report
+from zeus.client.report import Digests, digest_of, full, report
 from zeus.errors import NotKnown
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.auth import new
+from zeus.service.overview import Overview
 from zeus.store import Request, Store, open_store
-from zeus.store.api import utc
+from zeus.store.api import Digest, utc
 from zeus.store.sql.database import Database, Transaction, TransactionMode
 from zeus.store.sql.rows import insert
 from zeus.store.tokens import Scope
@@ -413,18 +414,38 @@ def measure(url: str, templates: str, jobs: int, folder: Path, options: argparse
     found["pulse_ms"] = ms(store.pulse)
     found["brief_cpu_ms"] = statistics.median(cpu_ms(digest_of, store, name) for name in sample)
     found["unknown_ms"] = ms(unknown, store)
+    copy_digests(store, names)
+    found["list_ms"], found["totals_ms"] = ms(LocalJobs(store).briefs), ms(Overview(store).summary)
     store.close()
     print(f"  {found}", flush=True)
+    found["list_s"] = listed(url, options.patience)
+    print(f"  zeus jobs list: {found['list_s']}", flush=True)
     for kind, some in (("spread", names), ("hot", [HOT])):
         for writers in options.writers:
             found[f"{kind} {writers}"] = crowd(url, some, writers, options.seconds)
             print(f"  {kind:6} {writers:2} writers: {found[f'{kind} {writers}']}", flush=True)
-    found["list_s"] = listed(url, options.patience)
-    print(f"  zeus jobs list: {found['list_s']}", flush=True)
     found["service"] = measured_service(url, names, folder, options)
     for name, value in found["service"].items():
         print(f"  service {name}: {value}", flush=True)
     return found
+
+
+def copy_digests(store: Store, names: Sequence[str]) -> None:
+    """Give each job the digest that whoever told its last trial would have left: that of the job it is a copy of."""
+    own, digests = names[:TEMPLATES], Digests(store)
+    for name in [*own, HOT]:
+        digests.refresh(name)
+    found, fresh = store.glances(hours=True), dict[str, Digest]()
+    for number, name in enumerate(names[TEMPLATES:]):
+        template = own[number % len(own)]
+        kept = found[template].digest
+        assert kept is not None
+        stamp = kept.stamp.removesuffix(found[template].pulse) + found[name].pulse
+        fresh[name] = kept._replace(stamp=stamp, brief=kept.brief.replace(template, name))
+        if len(fresh) == AT_ONCE:
+            store.keep_digests(fresh)
+            fresh.clear()
+    store.keep_digests(fresh)
 
 
 def unknown(store: Store) -> None:
@@ -445,6 +466,7 @@ def measure_lengths(url: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
             "trials": length,
             "first_ask": cpu_ms(RecurringJob.find(LocalJobs(store, folds=folds), name).ask, HERE),
         }
+        row["ask_with_snapshot"] = cpu_ms(LocalJobs(store).ask, name, HERE)
         job = RecurringJob.find(LocalJobs(store, folds=folds), name)
         for _ in range(50):
             asks.append(cpu_ms(job.ask, HERE))

@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests share their helpers: `fr
 from support import doctests
 from support.amd.fake import amd
 from support.built import built
+from support.cards import virtual_cards
+from support.launched import launched, launched_store
 from support.nvml.fake import fake_nvml, nvml_library
 from support.postgres import postgres
 from support.store_places import place, reachable
@@ -64,10 +66,13 @@ __all__ = [
     "built",
     "cold",
     "fake_nvml",
+    "launched",
+    "launched_store",
     "nvml_library",
     "place",
     "postgres",
     "reachable",
+    "virtual_cards",
     "warm",
     "warm_frameworks",
     "warm_torch",

@@ -1,6 +1,6 @@
 """Draws Figures 1, 5, 6 and 7 of the paper for the traces of the H200, in the same way as `zeus reproduce` does.
 
-    python benchmarks/h200/figures.py [--traces benchmarks/h200/traces] [--out docs/assets/h200] [--seeds 20]
+    python benchmarks/h200/figures.py [--traces benchmarks/h200/traces] [--out benchmarks/h200/figures] [--seeds 20]
 
 The traces hold one power limit, so Figure 1 shows the batch size alone.
 """
@@ -23,7 +23,7 @@ GPU = "h200"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=HERE / "traces")
-    parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "assets" / "h200")
+    parser.add_argument("--out", type=Path, default=HERE / "figures")
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()
     workloads = load(options.traces, GPU)

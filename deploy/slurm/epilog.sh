@@ -1,6 +1,6 @@
 #!/bin/sh
 # Epilog of Slurm. It restores power limits that the job left behind, for example because Slurm killed all its processes
-# at once. If a limit cannot be restored, it fails, and Slurm drains the node. See docs/slurm.md.
+# at once. If a limit cannot be restored, it fails, and Slurm drains the node. See docs/clusters.md#slurm.
 #
 # Slurm runs this as root with few variables. Set others in /etc/zeus/slurm.env: ZEUS_COMMAND is the zeus command, if it
 # is not in /usr/local/bin or /usr/bin.

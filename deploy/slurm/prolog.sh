@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prolog of Slurm. It restores power limits that a killed job left behind. If a card of the new job is throttled even
-# so, it fails: Slurm then drains the node and requeues the job. See docs/slurm.md.
+# so, it fails: Slurm then drains the node and requeues the job. See docs/clusters.md#slurm.
 #
 # Slurm runs this as root with few variables. Set others in /etc/zeus/slurm.env:
 #   ZEUS_COMMAND      the zeus command, if it is not in /usr/local/bin or /usr/bin

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
@@ -70,6 +71,16 @@ class FileLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.release()
+
+
+@contextlib.contextmanager
+def locked(file: int) -> Iterator[None]:
+    """Hold the lock of this open file, once nobody else does. The kernel releases it if the process dies."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def open_folder(folder: Path) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from types import ModuleType
 
 import pytest
 
 from support.paths import SOURCES
-from support.waiting import PATIENCE_SECONDS
+from support.programs import run_python
 
 HEAVY = {
     "torch",
@@ -128,16 +125,7 @@ print(json.dumps({"modules": sorted(m.partition(".")[0] for m in sys.modules), "
 
 def loaded_by(code: str) -> tuple[set[str], int]:
     """Run this in a new interpreter: the packages it has loaded at the end, and how many threads run."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, "-c", code + REPORT],
-        env=environment,
-        text=True,
-        capture_output=True,
-        check=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = json.loads(run_python("-c", code + REPORT).stdout.splitlines()[-1])
     return set(report["modules"]), report["threads"]
 
 
@@ -191,19 +179,11 @@ def test_importing_any_module_prints_nothing_and_starts_no_thread() -> None:
     here = SOURCES / "zeus"
     files = [file for file in sorted(here.rglob("*.py")) if file.name != "__main__.py"]
     names = [".".join(file.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__") for file in files]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
     code = (
         "import importlib, sys, threading\n"
         "for name in [name for name in sys.modules if name.partition('.')[0] == 'zeus']: del sys.modules[name]\n"
         "for name in sys.argv[1:]: importlib.import_module(name)\n"
         "assert threading.active_count() == 1, threading.enumerate()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *names],
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = run_python("-c", code, *names)
+    assert (done.stdout, done.stderr) == ("", "")

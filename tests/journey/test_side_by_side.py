@@ -1,6 +1,7 @@
 """Another distribution of the package `zeus` in one environment: real wheels, installed over each other and removed.
 
-No dependencies are installed, so that only files of the two meet. The commands that a message names are run as written.
+No dependencies are installed, so that only files of the two meet, but msgspec: a monitor cannot be imported without it.
+The commands that a message names are run as written.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def mend(shell: Shell, line: str) -> None:
     for command in commands:
         assert shell(command).returncode == 0, command
     assert shell(IMPORT).stdout.strip() == zeus.__version__
+    install(shell, "msgspec")
     assert "ZeusMonitor" in shell("python -c 'from zeus.monitor.energy import ZeusMonitor; print(ZeusMonitor)'").stdout
 
 

@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.nvml.fake import FakeNvml
 from support.paths import SOURCES
-from support.waiting import eventually
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, lend
@@ -216,3 +217,40 @@ def kill_keepers(place: Place) -> None:
     for pid in keepers_of(place):
         os.kill(pid, signal.SIGKILL)
         eventually(lambda pid=pid: is_dead(pid))  # type: ignore[misc]
+
+
+BY_HAND = """
+import json, socket, sys
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+try:
+    sock.connect(sys.argv[1])
+except PermissionError:
+    sys.exit(print("PermissionError"))
+for request in sys.argv[2:]:
+    try:
+        sock.send(request.encode())
+    except BrokenPipeError:  # refused already; the reason can still be read
+        pass
+    answer = json.loads(sock.recv(65536))
+    if not answer["ok"]:
+        sys.exit(print(answer["error"]))
+print("done")
+"""
+
+
+def talk_by_hand(place: Place, user: str, groups: list[str], *requests: dict[str, Any]) -> str:
+    """What a user gets who makes these requests without Zeus: `done`, or the error that ended it."""
+    done = subprocess.run(
+        ["/usr/bin/env", "python3", "-I", "-c", BY_HAND, place.env["ZEUS_KEEPER"], *map(json.dumps, requests)],
+        check=False,
+        user=user,
+        group=65534,
+        extra_groups=groups,
+        cwd="/",
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

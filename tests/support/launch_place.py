@@ -116,7 +116,13 @@ class Place:
 
     def run(self, *arguments: str, command: str = "run", **env: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, command=command, **env)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        try:
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:  # left alone it would disturb the tests that follow
+            process.terminate()
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
+            logs = "\n".join(file.read_text(errors="replace") for file in self.folder.rglob("*.log"))
+            pytest.fail(f"{process.args} did not end within {PATIENCE_SECONDS:g} s: {out}\n{err}\n{logs}")
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def report(self, *arguments: str, status: int = 0, **env: str) -> dict[str, Any]:

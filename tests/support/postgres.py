@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -81,7 +81,8 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
     def freeze(self) -> None:
         """Let all its processes stand still: they take what is sent to them, and answer nothing."""
         for pid in self._processes():
-            os.kill(pid, signal.SIGSTOP)
+            with suppress(ProcessLookupError):  # a worker that has just ended
+                os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let them go on."""

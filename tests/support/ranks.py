@@ -86,8 +86,8 @@ def lose(folder: Path) -> dict[str, Any]:
 
     def after(number: int) -> None:
         if number == 8 and os.environ["RANK"] == "1":
-            assert optimizer._lease is not None
-            os.kill(optimizer._lease._channel.keeper_pid, signal.SIGKILL)
+            assert optimizer._limits.lease is not None
+            os.kill(optimizer._limits.lease._channel.keeper_pid, signal.SIGKILL)
         if not optimizer.is_profiling:
             gave_up.append(number)
 

@@ -11,9 +11,11 @@ import random
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from zeus.device.cpu import CounterValue
 from zeus.device.gpu import Capability, Clock, PowerSample
-from zeus.device.virtual.machine import VirtualGpu
-from zeus.errors import Unsupported
+from zeus.device.virtual.machine import ConstantPower, VirtualGpu
+from zeus.errors import DeviceError, Unsupported
+from zeus.monitor import ZeusMonitor
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +111,24 @@ class SensedGpu(VirtualGpu):
             if moment <= now and luck.random() >= self.sensors.missed:
                 taken.append(PowerSample(moment + offset, self._reading(moment, n)))
         return taken
+
+
+class FlakyCounter(ConstantPower):
+    """A CPU counter that can be made to fail."""
+
+    broken = False
+
+    def reading(self, moment: float = 0.0) -> CounterValue:
+        if self.broken:
+            raise DeviceError("the counter could not be read")
+        return super().reading(moment)
+
+
+class FailedGpu(ZeusMonitor):
+    """After an error on the GPU, torch raises at every attempt to wait for it."""
+
+    failed = False
+
+    def _synchronise(self) -> None:
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.stores import at_store, existing_jobs
+from zeus.cli.stores import at_store, existing_jobs, use_one_blas_thread
 from zeus.errors import InputError
 from zeus.lazy import optional
 
@@ -31,6 +31,7 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
 
     The page is one HTML file that opens offline.
     """
+    use_one_blas_thread()
     with optional("zeus export", "service"):
         from zeus.service.dashboard.export import export as page
     from zeus.store import MemoryStore, open_store

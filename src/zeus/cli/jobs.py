@@ -14,7 +14,7 @@ import click
 from zeus.cli import jobs_care, jobs_text
 from zeus.cli.format import plural
 from zeus.cli.output import print_json, warnings
-from zeus.cli.stores import at_store, existing_jobs, find_jobs, open_jobs
+from zeus.cli.stores import at_store, existing_jobs, find_jobs, open_jobs, use_one_blas_thread
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.store.address import resolve, shown
 from zeus.store.api import utc
@@ -50,6 +50,7 @@ class _Jobs(click.Group):
 @click.pass_context
 def jobs(context: click.Context) -> None:
     """Show what recurring jobs have learnt, used and saved. Export, import, reset or remove them."""
+    use_one_blas_thread()
     context.with_resource(warnings())
 
 

@@ -69,7 +69,7 @@ def restore(check: bool, least: float | None, as_json: bool) -> None:
     The exit code is 1 if a limit cannot be restored, or with --check if a GPU is throttled.
     """
     from zeus.device.keeper import __main__ as keeper_process
-    from zeus.device.keeper.keeper import Restoration
+    from zeus.device.keeper.loan import Restoration
 
     if least is not None and not check:
         raise click.UsageError("--least needs --check.")

@@ -18,7 +18,7 @@ from zeus.cli.output import print_json, printed, seconds, warnings
 from zeus.cli.run_placement import LOCAL, PLACEMENTS, refuse_unused, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
-from zeus.job import replace
+from zeus.job import Ending, replace
 from zeus.launch.process.guard import shell_status
 from zeus.settings import Mode, put, quiet, run_id, slurm_job
 from zeus.tariff.text import joules
@@ -159,14 +159,13 @@ def run(
 
 
 def _print(launcher: Launcher, trials: dict[int, Trial], as_json: bool) -> None:
-    told = _told(launcher, list(trials.values()))
+    told, mine = _told(launcher, trials)
     if job := slurm_job():
-        mine = _numbers(trials)
-        _note_energy(job, [row for row in told["history"] if row["number"] in mine])
+        _note_energy(job, [row for row in told["history"] if row["number"] in _recurrences_of(mine)])
     if as_json:
-        print_json(_report(launcher, trials, told))
+        print_json(_report(launcher, mine, told))
     elif not quiet():
-        _tell(launcher, trials, told)
+        _tell(launcher, mine, told)
 
 
 def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
@@ -174,8 +173,6 @@ def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
 
     If an earlier process had the same `run` id, its recurrences are continued. Those that are over are not run again.
     """
-    from zeus.job import Ending
-
     try:
         with interruptible():
             for number in range(1, count + 1):
@@ -219,8 +216,6 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
 
 def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
     """Print which sizes crashed. Only at the end of a run is it known whether the script itself was at fault."""
-    from zeus.job import Ending
-
     crashed = [one for one in trials.values() if one.ending is Ending.CRASHED and one.number not in launcher.excused]
     for size in sorted({one.batch_size for one in crashed}):
         job = shlex.quote(launcher.job.spec.id)
@@ -231,8 +226,16 @@ def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
         )
 
 
-def _told(launcher: Launcher, trials: list[Trial]) -> Json:
-    """The job as `zeus jobs show --json` prints it. If the store cannot tell how this run went: what the run knows."""
+def _told(launcher: Launcher, trials: dict[int, Trial]) -> tuple[Json, dict[int, Trial]]:
+    """The job as `zeus jobs show --json` prints it, and the trials of this run as the store has them.
+
+    If the store cannot tell how this run went: what the run knows.
+
+    Args:
+        launcher: Of this run.
+        trials: Its trials by the number that they began with. One that began without its store has another one there.
+    """
+    from zeus.client.api import ALONE
     from zeus.client.report import full_without_store
     from zeus.tariff.settings import prices
 
@@ -240,23 +243,31 @@ def _told(launcher: Launcher, trials: list[Trial]) -> Json:
         told = launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
         why = f"the job could not be read ({str(away).rstrip('.')})"
-        return full_without_store(launcher.job.spec, trials, why, prices())
+        return full_without_store(launcher.job.spec, trials.values(), why, prices()), trials
+    mine = {number: launcher.job.trial(number) if number >= ALONE else one for number, one in trials.items()}
     endings = {one["number"]: one["ending"] for one in told["tries"]}
-    if all(endings.get(one.number) == one.ending for one in trials):
-        return told
-    why = "the results of this run have not reached the store yet"
-    return full_without_store(launcher.job.spec, trials, why, prices())
+    late = [one for one in mine.values() if one.number >= ALONE or endings.get(one.number) == Ending.OPEN]
+    other = [one for one in mine.values() if endings.get(one.number) != one.ending]
+    if not other:
+        return told, mine
+    why = "the results of this run have not reached the store yet" if late else "the store holds other results of it"
+    return full_without_store(launcher.job.spec, mine.values(), why, prices()), mine
 
 
 # ---------------------------------------------------------------------------------------------------- the report
 
 
-def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:
+def _report(launcher: Launcher, mine: dict[int, Trial], told: Json) -> Json:
+    from zeus.client.api import ALONE
     from zeus.client.report import run_json
 
-    limits = {number: ran.limit_watts for number, ran in launcher.ran.items()}
+    limits = {mine[number].number: ran.limit_watts for number, ran in launcher.ran.items()}
+    report = run_json(launcher.job.spec.id, told, _recurrences_of(mine), limits)
+    for row in report["recurrences"]:
+        for one in (row, *row["tries"]):  # a trial that the store does not know yet has no number of its own
+            one |= {name: None for name in ("number", "recurrence", "trial") if (one.get(name) or 0) >= ALONE}
     return {
-        **run_json(launcher.job.spec.id, told, _numbers(trials), limits),
+        **report,
         "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
@@ -264,6 +275,7 @@ def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:
 
 def _note_energy(slurm_job_id: str, rows: Sequence[Json]) -> None:
     """Write into the comment of this Slurm job what its recurrences used. Says so if it is not allowed."""
+    from zeus.client.api import ALONE
     from zeus.launch.placement.slurm import set_comment
     from zeus.launch.placement.slurm_records import energy_comment
 
@@ -271,23 +283,22 @@ def _note_energy(slurm_job_id: str, rows: Sequence[Json]) -> None:
     seconds = [row["seconds"] for row in rows]
     whole = None if not seconds or None in seconds else sum(seconds)
     unknown = sum(row["unknown_tries"] for row in rows)
-    energy = energy_comment(sum(joules) if joules else None, whole, [row["number"] for row in rows], unknown)
+    numbers = [row["number"] for row in rows if row["number"] < ALONE]
+    energy = energy_comment(sum(joules) if joules else None, whole, numbers, unknown)
     try:
         set_comment(slurm_job_id, energy)
     except (ZeusError, OSError) as refused:
         click.echo(f"zeus: the energy could not be written into the comment of the job: {refused}", err=True)
 
 
-def _numbers(trials: dict[int, Trial]) -> set[int]:
-    """The recurrences of this run."""
+def _recurrences_of(trials: dict[int, Trial]) -> set[int]:
     return {one.ask.recurrence for one in trials.values()}
 
 
-def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
+def _tell(launcher: Launcher, mine: dict[int, Trial], told: Json) -> None:
     from zeus.cli.jobs_text import print_footprint, tell_default, tell_lost
 
-    mine = _numbers(trials)
-    rows = [row for row in told["history"] if row["number"] in mine]
+    rows = [row for row in told["history"] if row["number"] in _recurrences_of(mine)]
     for row in rows:
         tries = [one for one in told["tries"] if one["recurrence"] == row["number"]]
         sizes = " -> ".join(str(one["batch_size"]) for one in tries)

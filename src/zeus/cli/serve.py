@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from zeus.cli.options import STORE_DEFAULT
+from zeus.cli.stores import use_one_blas_thread
 from zeus.errors import InputError
 from zeus.lazy import optional
 
@@ -97,6 +98,7 @@ def serve(
     log_kind: str,
 ) -> None:
     """Serve a store of jobs over HTTP, with a web page, until Ctrl-C."""
+    use_one_blas_thread()
     with optional("zeus serve", "service"):
         from zeus.service.app import Settings
         from zeus.service.auth import is_loopback

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zeus import settings
 from zeus.cli.options import STORE_DEFAULT
 from zeus.errors import InputError
 from zeus.store.address import file_of, resolve, shown
@@ -13,12 +14,24 @@ from zeus.store.address import file_of, resolve, shown
 if TYPE_CHECKING:
     from zeus.client.api import JobsApi
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
 at_store = click.option(
     "--store",
     "url",
     metavar="URL",
     help=f"Store or service, such as sqlite:///path or http://host:port. {STORE_DEFAULT}",
 )
+
+
+def use_one_blas_thread() -> None:
+    """Keep numpy from using several threads until this command ends, if it is not loaded yet.
+
+    The ledger's matrices are small. With two threads, which mostly wait for each other, a row of a list takes three
+    times as much CPU.
+    """
+    threads = settings.inherited().get(BLAS_THREADS, "1")
+    click.get_current_context().with_resource(settings.changed({BLAS_THREADS: threads}))
 
 
 def open_jobs(url: str | None) -> JobsApi:

@@ -75,7 +75,7 @@ class AskBody(GpuBody, frozen=True, kw_only=True):
 
 
 class HeartbeatBody(Checked, frozen=True):
-    """A sign of life from a running trial."""
+    """A heartbeat of a running trial: it still runs."""
 
     so_far: Outcome | None = None
     next_cost: NotBelow | None = None  # the trial's cost after the next epoch

@@ -18,6 +18,7 @@ from zeus.device.masks import no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
 
 log = logging.getLogger(__name__)
+_warn_once = functools.cache(log.warning)  # of each text
 
 SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # step first: it has only part of its job's GPUs
 CUDA = ("CUDA_VISIBLE_DEVICES",)
@@ -228,8 +229,3 @@ def _indices(given: Sequence[int]) -> list[int]:
 def _masks(environ: Mapping[str, str]) -> str:
     names = dict.fromkeys((*CUDA, *AMD, *SLURM))
     return ", ".join(f"{name}={environ[name]!r}" for name in names if name in environ) or "no mask is set"
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from zeus import settings
-from zeus.errors import InputError
+from zeus.files import private_folder
 
 PLACEMENTS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # set by torchrun, Slurm, Open MPI
 TORCH_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
@@ -109,15 +108,9 @@ def shared_folder(environ: Mapping[str, str] = settings.HERE) -> Path:
     or reboot.
 
     Raises:
-        InputError: The folder's name is taken by something that is not a folder, or that others own or may write to.
+        NotPermitted: The folder's name is taken by something that is not a folder, or that others own or may write to.
     """
     if (runtime := settings.runtime_folder(environ)) is not None:
         return runtime / "zeus"
-    folder = settings.temporary_folder(environ) / f"zeus-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise InputError(
-            f"{folder} is not a folder that you alone may write to. Remove it, or set XDG_RUNTIME_DIR to one that is."
-        )
-    return folder
+    folder = settings.temporary_folder(environ) / f"zeus-{os.geteuid()}"
+    return private_folder(folder, "the folder of virtual cards and ranks", "set XDG_RUNTIME_DIR to another folder")

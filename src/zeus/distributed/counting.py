@@ -17,7 +17,6 @@ import struct
 from pathlib import Path
 
 from zeus.device.ranks import Rank, connected, rank, shared_folder
-from zeus.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class CountingLocks:
                 file = os.open(folder / thing, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
                 self._held[thing] = file
                 fcntl.fcntl(file, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, me.local, 1, 0))
-        except (OSError, InputError) as why:
+        except OSError as why:
             self._things = []
             self.close()
             self._me = None

@@ -9,9 +9,10 @@ again. A rank that does not even reach the store leaves the group for good.
 
 A rank that is missed is waited for as long as it beats, because it may evaluate or write a checkpoint alone; but not
 longer than `BUSY_SECONDS`. A rank that does not beat for `settings.rank_patience()` is lost: it was killed or stopped,
-or the network is cut. The training itself may hang on a lost rank, so a thread beats and watches all the time. It has
-this rank restore its limits at once. If the lost rank comes back, the next call returns all values, and before that
-every rank gives up.
+or the network is cut. Then nobody is waited for any more, because the others may hang in a collective of the training
+until this rank fails in it, too. The training itself may hang on a lost rank, so a thread beats and watches all the
+time. It has this rank restore its limits at once. If the lost rank comes back, the next call returns all values, and
+before that every rank gives up.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch.distributed as dist
@@ -37,6 +37,7 @@ from zeus.device.clock import REAL
 from zeus.device.gpu import Ticker
 from zeus.device.virtual import machine
 from zeus.distributed.group import print_notice
+from zeus.distributed.heartbeats import Heartbeats, Lost, loss_among
 from zeus.errors import DeviceError, DeviceSilent
 
 T = TypeVar("T")
@@ -55,66 +56,8 @@ SLICE_SECONDS = 2.0  # of a wait, between two looks at who is alive
 LOOK_SHARE, SHORTEST_LOOK, LONGEST_LOOK = 0.1, 0.0001, 0.05  # between two looks: of the wait so far, and in seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """In place of a value: the ranks that did not come, and what each of them has done instead.
-
-    >>> print(Lost({1: "ended", 3: "ended"}))
-    ranks 1 and 3 have ended
-    """
-
-    ranks: dict[int, str]
-
-    def __str__(self) -> str:
-        whys = dict.fromkeys(self.ranks.values())
-        return " and ".join(f"{_names([n for n, its in self.ranks.items() if its == why])} {why}" for why in whys)
-
-
-def _names(ranks: list[int]) -> str:
-    """Names ranks as the subject of "has" or "have".
-
-    >>> _names([3]), _names([1, 3])
-    ('rank 3 has', 'ranks 1 and 3 have')
-    """
-    *others, last = map(str, ranks)
-    return f"ranks {', '.join(others)} and {last} have" if others else f"rank {last} has"
-
-
 class _CutOff(DeviceError):
     """This rank does not reach the store."""
-
-
-class Heartbeats:
-    """How long other ranks have not beaten, by the time that this rank itself was awake. Any thread may use it.
-
-    A scheduler may stop all ranks of a job at once and continue them later, one a little before the other. So time in
-    which this rank did not look is not held against the others.
-
-    Args:
-        now: The time in seconds.
-        longest: Most seconds that may pass between two looks of a rank that is awake.
-
-    >>> times = iter([0.0, 0.0, 3.0, 63.0])
-    >>> heartbeats = Heartbeats(lambda: next(times), longest=4.0)
-    >>> [heartbeats.silence(1, b"7") for look in range(3)]
-    [0.0, 3.0, 7.0]
-    """
-
-    def __init__(self, now: Callable[[], float], longest: float) -> None:
-        self._now, self._longest = now, longest
-        self._looked, self._awake = now(), 0.0
-        self._last: dict[int, tuple[bytes, float]] = {}  # of each rank: the last beat seen, and when it was new
-        self._lock = threading.Lock()
-
-    def silence(self, rank: int, beat: bytes) -> float:
-        """Seconds since this beat of this rank was new, from the first look at it on."""
-        with self._lock:
-            now = self._now()
-            self._awake += min(now - self._looked, self._longest)
-            self._looked = now
-            if rank not in self._last or self._last[rank][0] != beat:
-                self._last[rank] = beat, self._awake
-            return self._awake - self._last[rank][1]
 
 
 class StoreGroup:
@@ -234,7 +177,7 @@ class StoreGroup:
         else:
             self._settle(keys[self.rank], mine)
             # The first rank knows better who is missing, so it decides before the others lose their patience.
-            found = self._collect({0: key}, 1.1 * BUSY_SECONDS)
+            found = self._collect({0: key}, 1.1 * BUSY_SECONDS, as_told=True)
             verdict = found if isinstance(found, Lost) else found[0]
         self._left.append(key if self.writes else keys[self.rank])
         if isinstance(verdict, Lost):
@@ -243,20 +186,35 @@ class StoreGroup:
         del self._left[:-1]
         return verdict
 
-    def _collect(self, keys: Mapping[int, str], longest: float = BUSY_SECONDS) -> list[Any] | Lost:
-        """What each of these ranks has left under its key, or who of them is lost or busy for `longest` seconds."""
+    def _collect(
+        self, keys: Mapping[int, str], longest: float = BUSY_SECONDS, *, as_told: bool = False
+    ) -> list[Any] | Lost:
+        """What each of these ranks has left under its key, or who is lost or has been busy for `longest` seconds.
+
+        Args:
+            keys: The keys, by rank.
+            longest: How long to wait for ranks that beat.
+            as_told: Whether a loss that the first rank tells counts, too, although it beats itself.
+        """
         begun = self._now()
         seconds = SLICE_SECONDS if self._lost.keys().isdisjoint(keys) else 0.0
         while (found := self._fetch(list(keys.values()), seconds)) is None:
             seconds = SLICE_SECONDS
-            missed = self._look(now=True) if self._everyone else {}  # before, some do not beat yet
-            if self._now() - begun >= longest:
-                missed = dict.fromkeys(keys, f"done something else for {longest:g} s") | missed
-            for rank in keys.keys() & missed.keys():
-                self._settle(keys[rank], Lost({rank: missed[rank]}))  # unless it has come
+            missed = self._missed(keys, as_told) if self._everyone else {}  # before, some do not beat yet
+            if not missed and self._now() - begun >= longest:
+                missed = {rank: Lost({rank: f"done something else for {longest:g} s"}) for rank in keys}
+            there = [self._settle(keys[rank], loss) for rank, loss in missed.items()]  # its value, if it has come
+            if (loss := loss_among(there)) is not None:
+                return loss
         values = [pickle.loads(text) for text in found]
-        lost = {rank: why for value in values if isinstance(value, Lost) for rank, why in value.ranks.items()}
-        return Lost(dict(sorted(lost.items()))) if lost else values
+        return loss_among(values) or values
+
+    def _missed(self, ranks: Iterable[int], as_told: bool) -> dict[int, Lost]:
+        """For which of these ranks waiting is in vain, and why. Arguments are those of `_collect`."""
+        lost = self._look(now=True)
+        missed = {rank: Lost({rank: lost[rank]}) for rank in ranks if rank in lost}
+        others = {rank: why for rank, why in self._told_losses().items() if rank != self.rank}
+        return {0: Lost(others)} if as_told and others and not missed else missed
 
     # ------------------------------------------------------------------ the store
 
@@ -322,19 +280,21 @@ class StoreGroup:
 
     def _told_loss(self) -> str:
         """The loss that this rank sees, or else the one that the first rank tells; empty if there is none."""
-        if lost := self._look():
-            return str(Lost(lost))
+        return str(Lost(self._look() or self._told_losses()))
+
+    def _told_losses(self) -> dict[int, str]:
+        """The ranks that the first rank misses, by its last beat. The first rank itself is told nothing."""
         if self.rank == 0 or self._has_first_ended:
-            return ""
-        _, why = pickle.loads(self._beats[0])
-        return str(why)
+            return {}
+        lost: dict[int, str] = pickle.loads(self._beats[0])[1]
+        return lost
 
     def _beat(self) -> None:
         """Show that this rank is alive, and remove what nobody will read any more."""
         if self._has_first_ended:  # the store may have ended with it, and asking it would only print warnings
             return
         self._count += 1
-        self._store.set(f"beat {self.rank}", pickle.dumps((self._count, str(Lost(self._lost)))))
+        self._store.set(f"beat {self.rank}", pickle.dumps((self._count, self._lost)))
         with contextlib.suppress(RuntimeError):  # some stores cannot: they only grow
             while self._garbage:
                 self._store.delete_key(self._garbage.pop())
@@ -351,7 +311,7 @@ class StoreGroup:
         for rank, beat in self._beats.items():
             silence = self._heartbeats.silence(rank, beat)
             if silence >= self._patience or (now and beat == FAREWELL):
-                silent = f"shown no sign of life for {self._patience:g} s"
+                silent = f"not answered for {self._patience:g} s"
                 lost[rank] = "ended" if beat == FAREWELL else silent
         self._lost = lost
         return lost

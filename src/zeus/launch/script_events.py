@@ -7,7 +7,7 @@ An epoch line may begin its epoch ("Epoch 3/10") or end it ("epoch 3 done"). Eit
 two of them. The difference is the time before the first line: it is set-up alone, which is recorded but not charged, or
 set-up with an epoch, which is charged. Until that is known, this use is held back. The time between a line that ends an
 epoch and its metric is evaluation. It is charged when the metric arrives, because nothing may follow. See
-docs/decisions/watching-from-outside.md.
+docs/decisions.md#watching-from-outside.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import logging
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from zeus.errors import InputError
+from zeus.files import locked
 from zeus.fork import renew_after_fork
 from zeus.monitor.measurement import Measurement
 
@@ -39,20 +39,19 @@ class WindowLog:
                 f"log_file={str(path)!r} cannot be opened: {why.strerror}. Give a file that can be written."
             ) from why
         try:
-            with suppress(OSError):  # several ranks may start the same file: one writes the header
-                fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._file.seek(0)
-            found = next(csv.reader(self._file), None)
-            if found is not None and found != header:
-                raise InputError(
-                    f"{path} was written for other GPUs: its columns are {','.join(found)}, but this monitor needs "
-                    f"{','.join(header)}. Nothing was written. Give another log_file."
-                )
-            self._csv = csv.writer(self._file, lineterminator="\n")
-            if found is None:
-                self._csv.writerow(header)
-            with suppress(OSError):
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+            with ExitStack() as stack:
+                with suppress(OSError):  # several ranks may start the same file: one writes the header
+                    stack.enter_context(locked(self._file.fileno()))
+                self._file.seek(0)
+                found = next(csv.reader(self._file), None)
+                if found is not None and found != header:
+                    raise InputError(
+                        f"{path} was written for other GPUs: its columns are {','.join(found)}, but this monitor needs "
+                        f"{','.join(header)}. Nothing was written. Give another log_file."
+                    )
+                self._csv = csv.writer(self._file, lineterminator="\n")
+                if found is None:
+                    self._csv.writerow(header)
         except BaseException:
             self._file.close()
             raise

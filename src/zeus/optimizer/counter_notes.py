@@ -23,7 +23,7 @@ from zeus.cost import GPU_ONLY, Include, Use
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import shared_folder
 from zeus.distributed.group import RankGroup
-from zeus.errors import InputError, ZeusError
+from zeus.errors import ZeusError
 from zeus.files import write_whole
 from zeus.job import Outcome
 from zeus.launcher_env import LauncherEnv
@@ -104,7 +104,7 @@ class CounterNotes:
     def remove(self) -> None:
         """The trial has ended."""
         for gpu in self._gpus:
-            with contextlib.suppress(OSError, InputError):  # a small file stays until the node starts again
+            with contextlib.suppress(OSError):  # a small file stays until the node starts again
                 self._path(gpu).unlink(missing_ok=True)
 
     @property
@@ -112,7 +112,7 @@ class CounterNotes:
         return list(self._monitor.counted.values())
 
     def _read(self, gpu: Gpu) -> CounterNote | None:
-        with contextlib.suppress(OSError, ValueError, TypeError, InputError):
+        with contextlib.suppress(OSError, ValueError, TypeError):
             return CounterNote(**json.loads(self._path(gpu).read_text()))
         return None
 

@@ -95,9 +95,7 @@ class TrialRun(Driver):
 
     def close(self, *, alone: bool) -> None:
         """Stop measuring. With `alone`, do not wait for other ranks, which may be gone."""
-        if not self.recorder.is_displaced:
-            self.recorder.cut_steps(wait=not alone)
-            self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
+        self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
         self.end()
         self.recorder.deliver(wait=True, alone=alone)
         if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too
@@ -116,7 +114,6 @@ class TrialRun(Driver):
 
     def cut(self, kind: Kind, count: int) -> None:
         """End a segment, and wait for its energy and that of the segments before it."""
-        self.recorder.cut_steps()
         self.recorder.cut(kind, count)
         self.recorder.deliver(wait=True)
 

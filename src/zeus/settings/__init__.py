@@ -151,7 +151,7 @@ gpu = Setting(
 virtual_state: Setting[Path | None] = Setting(
     "virtual_state", "ZEUS_VIRTUAL_STATE", PATH, None,
     "the file with the state of virtual cards, which all processes that name it share; default: [private "
-    "cards](virtual-gpus.md#who-shares-the-cards). `zeus run`, `zeus profile` and `zeus measure` set it for their "
+    "cards](devices.md#who-shares-the-cards). `zeus run`, `zeus profile` and `zeus measure` set it for their "
     "command",
     in_files=False,
 )  # fmt: skip
@@ -175,8 +175,8 @@ patience = Setting(
 )  # fmt: skip
 rank_patience = Setting(
     "rank_patience", "ZEUS_RANK_PATIENCE", SECONDS_ABOVE_0, 30,  # a rank shows that it is alive every two seconds
-    "after how many seconds without a sign of life a rank of a distributed training is "
-    "[lost](nodes.md#a-rank-is-lost)",
+    "after how many seconds without an answer a rank of a distributed training is "
+    "[lost](clusters.md#a-rank-is-lost)",
     in_files=False,
 )  # fmt: skip
 mode = Setting(
@@ -211,7 +211,8 @@ run_id = Setting(
     "run_id", "ZEUS_RUN_ID", RUN_ID, "",
     "an id for a run. A `zeus run` with the id of an earlier one that was interrupted continues it: recurrences that "
     "are over are not run again, and an unfinished one goes on with its next trial. No two runs at a time may have the "
-    "same id. [`zeus run --on slurm`](slurm.md) sets it, and so does [`--on ray`](ray.md) if you do not",
+    "same id. [`zeus run --on slurm`](clusters.md#slurm) sets it, and so does [`--on ray`](clusters.md#ray) if you do "
+    "not",
     in_files=False,
 )  # fmt: skip
 nodes = Setting(

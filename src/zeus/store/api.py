@@ -118,6 +118,15 @@ class Log(NamedTuple):
     end: LogPoint
 
 
+class Past(NamedTuple):
+    """A job and its facts, as of one moment."""
+
+    job: Job
+    trials: list[Kept]
+    notes: list[Profiled | Pardoned]
+    profiles: dict[ProfileKey, PowerProfile]
+
+
 class Names(NamedTuple):
     """Some names of jobs, and how many there are in all."""
 
@@ -253,6 +262,9 @@ class Store(Protocol):
 
     def log(self, job_id: str, since: LogPoint = START) -> Log:
         """The events after this point, or all events if the point is of another history."""
+
+    def past(self, job_id: str) -> Past:
+        """The latest revision of a job, and all of its facts, read at one moment."""
 
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         """One trial. `trial_id` is as in `renew`."""

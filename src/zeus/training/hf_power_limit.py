@@ -27,7 +27,7 @@ with optional("HFGlobalPowerLimitOptimizer", "huggingface", "transformers"):
 
 
 class RunCallback(TrainerCallback):  # type: ignore[misc]
-    """Passes the events of a Trainer on to its run, and adds values to what the Trainer logs."""
+    """Passes the events of a Trainer on to its run, adds values to its log, and ends it with its trial."""
 
     def __init__(self) -> None:
         self._run: TrainingRun | None = None  # of the last training
@@ -37,13 +37,14 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
     def monitor(self) -> ZeusMonitor:
         """The monitor that measures the GPUs."""
 
-    @abstractmethod
     def _values(self, run: TrainingRun) -> dict[str, float]:
         """What to add to a log."""
+        return {}
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._run is not None:
             self._run.epoch_begin()
+        self._stop(control)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Resume after an evaluation or a checkpoint."""
@@ -62,9 +63,10 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
                 self._run.log_due()
             if control.should_evaluate or control.should_save:
                 self._run.pause()
+        self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
+        self._report(args.per_device_eval_batch_size, state)
         if self._run is not None:
             self._run.evaluating()
 
@@ -82,6 +84,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._run is not None:
             self._run.epoch_end()
+        self._stop(control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         """Add values to a log, and to the history, which the Trainer has already written."""
@@ -97,9 +100,17 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
             self._run.leave()
 
     def _batch(self, args: Any, state: Any) -> None:
-        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
+        self._report(batch_size_of(args, state), state)
         if self._run is not None:
             self._run.batch(state.train_batch_size or args.train_batch_size, by=self)
+
+    def _report(self, samples: int, state: Any) -> None:
+        """A batch was computed, for training or for an evaluation. There may be no training around it."""
+        self.monitor.report_step(samples, by=self, trainer=state)
+
+    def _stop(self, control: Any) -> None:
+        if self._run is not None and self._run.is_over:
+            control.should_training_stop = True
 
 
 class HFGlobalPowerLimitOptimizer(RunCallback):
@@ -152,6 +163,11 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
     def best_limit(self) -> float | None:
         """The selector's choice in watts once profiling is done, else None."""
         return self.optimizer.best_limit
+
+    @property
+    def why_not(self) -> str | None:
+        """Why no limits are set, or None if they are."""
+        return self.optimizer.why_not
 
     def __enter__(self) -> HFGlobalPowerLimitOptimizer:
         return self

@@ -14,11 +14,11 @@ from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.training.framework_trial import FrameworkTrial
-from zeus.training.hf_power_limit import RunCallback, batch_size_of, go_before_reporters
-from zeus.training.training_run import TrainingRun, joules_of
+from zeus.training.hf_power_limit import RunCallback, go_before_reporters
+from zeus.training.training_run import EnergyOfRun, TrainingRun
 
 with optional("zeus.training.huggingface", "huggingface", "transformers"):
-    from transformers import TrainerCallback, TrainingArguments
+    from transformers import TrainingArguments
 
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords
     )
 
 
-class EnergyCallback(RunCallback):
+class EnergyCallback(EnergyOfRun, RunCallback):
     """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -73,18 +73,6 @@ class EnergyCallback(RunCallback):
         super().__init__()
         self._monitor = monitor
 
-    @property
-    def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        if self._monitor is None:
-            self._monitor = ZeusMonitor()
-        return self._monitor
-
-    @property
-    def joules(self) -> float | None:
-        """Energy since the first epoch began, evaluation included; None before training begins."""
-        return joules_of(self._run)
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
         self._run = TrainingRun.join(state, rank_group(), self.monitor)
@@ -93,7 +81,7 @@ class EnergyCallback(RunCallback):
         return run.energy_values()
 
 
-class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
+class BatchSizeCallback(RunCallback):
     """Ends training at the target or at the cost limit, and reports the outcome to the job.
 
     Under `zeus run` it reports to the launcher's trial, otherwise to the trial of the given `optimizer`. Without either
@@ -108,49 +96,29 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
-        self._follower = FrameworkTrial(metric, optimizer)
+        super().__init__()
+        self._trial = FrameworkTrial(metric, optimizer)
 
     @property
     def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        return self._follower.monitor
+        """The monitor that measures the GPUs. Raises InputError if there is no trial."""
+        return self._trial.optimizer.monitor
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         done = int(state.epoch or 0) if state.global_step else 0  # in the checkpoint of a resumed training
-        self._follower.begin(state, _steps_per_epoch(args, kwargs.get("train_dataloader")), done)
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._follower.epoch_begin()
-        self._stop(control)
-
-    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._follower.report_batch(batch_size_of(args, state), self, state)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._follower.report_batch(batch_size_of(args, state), self, state)
-        self._follower.step_end()
-        self._stop(control)
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._follower.steps_end()
-        self._follower.report_batch(args.per_device_eval_batch_size, self, state)
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._follower.epoch_end()
-        self._stop(control)
+        if self._trial.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")), done):
+            self._run = TrainingRun.join(state, rank_group(), trial=self._trial)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any
     ) -> None:
-        self._follower.evaluated(metrics or {})
+        self._trial.evaluated(metrics or {})
+        super().on_evaluate(args, state, control, **kwargs)
         self._stop(control)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._follower.end()
-
-    def _stop(self, control: Any) -> None:
-        if self._follower.finished:
-            control.should_training_stop = True
+    def _report(self, samples: int, state: Any) -> None:
+        if self._run is not None:
+            super()._report(samples, state)
 
 
 def _steps_per_epoch(args: Any, loader: Any) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.training.framework_trial import FrameworkTrial
-from zeus.training.training_run import TrainingRun, joules_of
+from zeus.training.training_run import EnergyOfRun, TrainingRun
 
 with optional("zeus.training.lightning", "lightning", "lightning"):
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -23,7 +24,92 @@ with optional("zeus.training.lightning", "lightning", "lightning"):
         from lightning.pytorch import Callback
 
 
-class EnergyCallback(Callback):  # type: ignore[misc]
+class LightningCallback(Callback):  # type: ignore[misc]
+    """Passes the events of a Trainer on to its run, and ends it with its trial."""
+
+    def __init__(self, batch_size: int | None) -> None:
+        super().__init__()
+        self._batch_size = batch_size
+        self._run: TrainingRun | None = None  # of the last training
+        self._stepped = 0
+
+    @property
+    @abstractmethod
+    def monitor(self) -> ZeusMonitor:
+        """The monitor that measures the GPUs."""
+
+    def _log(self, run: TrainingRun, module: Any, size: int) -> None:
+        """Add values to the Trainer's log."""
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._run is not None:
+            self._run.epoch_begin()
+        self._stop(trainer)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Resume after a validation in the middle of the epoch."""
+        if self._run is not None:
+            self._run.resume()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Count a batch, and a step if the weights were updated."""
+        size = self._report(trainer, batch)
+        run, number = self._run, trainer.global_step
+        if run is None:
+            return
+        run.batch(size, by=self)
+        if number == self._stepped:  # gradients are being accumulated over several batches
+            return
+        self._stepped = number
+        run.step(number)
+        if trainer.log_every_n_steps and number % trainer.log_every_n_steps == 0:
+            run.log_due()
+            self._log(run, pl_module, size)
+        self._stop(trainer)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._run is not None:
+            self._run.log_due()
+            self._run.pause()
+
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        """Report a batch of a validation, or of the sanity check before training."""
+        self._report(trainer, batch)
+        if self._run is not None:
+            self._run.evaluating()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the measurement of the validation. Training resumes in `on_train_batch_start`."""
+        if self._run is not None:
+            self._run.log_due()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._run is not None:
+            self._run.epoch_end()
+        self._stop(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end(failed=False)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._end(failed=True)  # other ranks may be gone
+
+    def _end(self, *, failed: bool) -> None:
+        if self._run is not None:
+            self._run.end(wait=not failed)
+            self._run.leave(failed=failed)
+
+    def _report(self, trainer: Any, batch: Any) -> int:
+        size = self._batch_size or length(batch) or 1
+        self.monitor.report_step(size, by=self, trainer=trainer)
+        return size
+
+    def _stop(self, trainer: Any) -> None:
+        if self._run is not None and self._run.is_over:
+            trainer.should_stop = True
+
+
+class EnergyCallback(EnergyOfRun, LightningCallback):
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -48,30 +134,15 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         optimizer: GlobalPowerLimitOptimizer | Callable[..., GlobalPowerLimitOptimizer] | None = None,
         batch_size: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(batch_size)
         self._optimizer = optimizer if isinstance(optimizer, GlobalPowerLimitOptimizer) else None
         self._make = None if isinstance(optimizer, GlobalPowerLimitOptimizer) else optimizer
         self._monitor = monitor or (self._optimizer.monitor if self._optimizer is not None else None)
-        self._batch_size = batch_size
-        self._run: TrainingRun | None = None
-        self._stepped = 0
-
-    @property
-    def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        if self._monitor is None:
-            self._monitor = ZeusMonitor()
-        return self._monitor
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer | None:
         """The power limit optimizer, if there is one."""
         return self._optimizer
-
-    @property
-    def joules(self) -> float | None:
-        """Energy since the first epoch began, evaluation included; None before training begins."""
-        return joules_of(self._run)
 
     # ------------------------------------------------------------------ hooks of the Trainer
 
@@ -83,56 +154,9 @@ class EnergyCallback(Callback):  # type: ignore[misc]
             self._optimizer.on_train_begin()
         self._run = TrainingRun.join(trainer, rank_group(), self.monitor, self._optimizer)
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._run is not None:
-            self._run.epoch_begin()
-
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Resume after a validation in the middle of the epoch."""
-        if self._run is not None:
-            self._run.resume()
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Count a batch, and a step if the weights were updated."""
-        size = self._report(trainer, batch)
-        run, number = self._run, trainer.global_step
-        if run is None:
-            return
-        run.batch(size, by=self)
-        if number == self._stepped:  # gradients are being accumulated over several batches
-            return
-        self._stepped = number
-        run.step(number)
-        if trainer.log_every_n_steps and number % trainer.log_every_n_steps == 0:
-            run.log_due()
-            if values := run.energy_values() | run.limit_values():
-                pl_module.log_dict(values, on_step=True, on_epoch=False, batch_size=size)
-
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._run is not None:
-            self._run.log_due()
-            self._run.pause()
-
-    def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """Report a batch of a validation, or of the sanity check before training."""
-        self._report(trainer, batch)
-        if self._run is not None:
-            self._run.evaluating()
-
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """End the measurement of the validation. Training resumes in `on_train_batch_start`."""
-        if self._run is not None:
-            self._run.log_due()
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._run is not None:
-            self._run.epoch_end()
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._end(failed=False)
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._end(failed=True)  # other ranks may be gone
+    def _log(self, run: TrainingRun, module: Any, size: int) -> None:
+        if values := run.energy_values() | run.limit_values():
+            module.log_dict(values, on_step=True, on_epoch=False, batch_size=size)
 
     def _end(self, *, failed: bool) -> None:
         try:
@@ -144,13 +168,8 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         if self._run is not None:
             self._run.leave(failed=failed)
 
-    def _report(self, trainer: Any, batch: Any) -> int:
-        size = self._batch_size or length(batch) or 1
-        self.monitor.report_step(size, by=self, trainer=trainer)
-        return size
 
-
-class BatchSizeCallback(Callback):  # type: ignore[misc]
+class BatchSizeCallback(LightningCallback):
     """Ends training at the target or at the cost limit, and reports the outcome to the job.
 
     Under `zeus run` it reports to the launcher's trial, otherwise to the trial of the given `optimizer`. Without either
@@ -165,57 +184,34 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None, batch_size: int | None = None) -> None:
-        super().__init__()
-        self._follower = FrameworkTrial(metric, optimizer)
-        self._batch_size = batch_size
-        self._stepped = 0
+        super().__init__(batch_size)
+        self._trial = FrameworkTrial(metric, optimizer)
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """The monitor that measures the GPUs. Raises InputError if there is no trial."""
+        return self._trial.optimizer.monitor
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         batches, folded = trainer.num_training_batches, trainer.accumulate_grad_batches
         known = batches and batches != float("inf")  # infinite if the data set has no length
         self._stepped = trainer.global_step
         done = trainer.current_epoch if trainer.global_step else 0  # in the checkpoint of a resumed training
-        self._follower.begin(trainer, math.ceil(batches / max(1, folded)) if known else None, done)
-
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._follower.epoch_begin()
-        self._stop(trainer)
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Count a batch, and a step if the weights were updated."""
-        self._report(trainer, batch)
-        if trainer.global_step != self._stepped:  # otherwise gradients are being accumulated over several batches
-            self._stepped = trainer.global_step
-            self._follower.step_end()
-            self._stop(trainer)
-
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._follower.steps_end()
-
-    def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        self._report(trainer, batch)
+        if self._trial.begin(math.ceil(batches / max(1, folded)) if known else None, done):
+            self._run = TrainingRun.join(trainer, rank_group(), trial=self._trial)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.sanity_checking:
-            self._follower.evaluated(trainer.callback_metrics)
-            self._stop(trainer)
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self._follower.epoch_end()
+            self._trial.evaluated(trainer.callback_metrics)
+        super().on_validation_end(trainer, pl_module)
         self._stop(trainer)
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._follower.end()
-
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._follower.failed(exception)
+        self._trial.failed(exception)
+        super().on_exception(trainer, pl_module, exception)
 
-    def _stop(self, trainer: Any) -> None:
-        if self._follower.finished:
-            trainer.should_stop = True
-
-    def _report(self, trainer: Any, batch: Any) -> None:
-        self._follower.report_batch(self._batch_size or length(batch) or 1, self, trainer)
+    def _report(self, trainer: Any, batch: Any) -> int:
+        return 0 if self._run is None else super()._report(trainer, batch)
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:

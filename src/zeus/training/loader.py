@@ -17,12 +17,12 @@ from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
-from zeus.distributed.group import broadcast, rank_group
+from zeus.distributed.group import rank_group
 from zeus.errors import InputError
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
-from zeus.optimizer.launched_trial import launched_trial
+from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.profile_files import default_profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
@@ -73,6 +73,8 @@ class ZeusDataLoader(DataLoader[Any]):
         InputError: An argument is not valid, or the energy of a CPU that counts cannot be measured.
     """
 
+    reports_steps = True  # to virtual GPUs: whoever iterates over it must not do so again
+
     def __init__(
         self,
         dataset: Dataset[Any],
@@ -119,67 +121,58 @@ class ZeusDataLoader(DataLoader[Any]):
         self._zeus_step = max(1, -(-self._samples_per_step() // max(1, shares)))  # samples on each GPU
         if max_epochs is not None and is_training:
             self._zeus_monitor = ZeusMonitor()
-            self._zeus_session = self._session(
-                order,
-                max_epochs,
-                target_metric,
-                higher_is_better,
-                mode,
-                profiling,
-                eta,
-                optimum_selector,
-                profiles,
-                include,
+            eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
+            trial = launched_trial(order)
+            optimizer = GlobalPowerLimitOptimizer(
+                self._zeus_monitor,
+                optimum_selector or ZeusCost(eta),
+                mode=mode,
+                profiling=profiling,
+                profiles=profiles or trial or (None if order.job_id is None else default_profiles()),
+                key=ProfileKey(order.job_id or "", order.batch_size or self._samples_per_step(), "", 0),
+                include=include,
+                group=rank_group(),
             )
+            terms = self._terms(order, trial, optimizer, eta, max_epochs, target_metric, higher_is_better)
+            self._zeus_session = self._session(order, trial, optimizer, terms)
 
-    def _session(
+    def _terms(
         self,
         order: LauncherEnv,
+        trial: LaunchedTrial | None,
+        optimizer: GlobalPowerLimitOptimizer,
+        eta: float,
         max_epochs: int,
         target_metric: float | None,
         higher_is_better: bool,
-        mode: str | Mode | None,
-        profiling: str | ProfilingPlan | None,
-        eta: float | None,
-        selector: OptimumSelector | None,
-        profiles: Profiles | None,
-        include: Iterable[str] | None,
-    ) -> Session:
-        eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
-        ranks, trial = rank_group(), launched_trial(order)
-        samples = order.batch_size or self._samples_per_step()
-        optimizer = GlobalPowerLimitOptimizer(
-            self._zeus_monitor,
-            selector or ZeusCost(eta),
-            mode=mode,
-            profiling=profiling,
-            profiles=profiles or trial or (None if order.job_id is None else default_profiles()),
-            key=ProfileKey(order.job_id or "", samples, "", 0),
-            include=include,
-            group=ranks,
-        )
+    ) -> Terms:
+        """The terms of the run. What the launcher says goes before the script's own arguments."""
         watts = optimizer.max_watts
         if trial is not None and trial.spec is not None and trial.trial is not None:
             higher_is_better, watts = trial.spec.higher_is_better_metric, trial.trial.ask.max_watts
         elif order.higher_is_better is not None:
             higher_is_better = order.higher_is_better
-        terms = Terms(
+        return Terms(
             target_metric=order.target_metric if order.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
             max_epochs=order.max_epochs or max_epochs,
             cost=CostModel(eta, watts) if watts > 0 else None,
             cost_limit=order.cost_limit,
-            batch_size=samples,
+            batch_size=optimizer.key.batch_size,
             steps_per_epoch=None if trial is None and order.cost_limit is None else self._steps_per_epoch(),
         )
+
+    def _session(
+        self, order: LauncherEnv, trial: LaunchedTrial | None, optimizer: GlobalPowerLimitOptimizer, terms: Terms
+    ) -> Session:
+        ranks = rank_group()
         if trial is None:
-            return Session(optimizer, terms, group=ranks, first=broadcast)
+            return Session(optimizer, terms, group=ranks)
         return Session(
             optimizer,
             replace(terms, **start_terms(order)),
             trial,
             group=ranks,
-            first=broadcast,
             quick=ProfileFolder.of(order),
             notes=CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),
         )

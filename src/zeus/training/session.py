@@ -9,7 +9,7 @@ run is over.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from zeus import job
 from zeus.client.profile_folder import ProfileFolder
@@ -35,7 +35,6 @@ class Session:
         terms: The target, the cost and its bound.
         trial: The launcher's trial, if it has opened one.
         group: The ranks of a distributed training.
-        first: Returns the first rank's number on every rank.
         quick: Where a script under `zeus profile` leaves what it measured.
         notes: For a trial that a launcher may have to start again.
 
@@ -50,7 +49,6 @@ class Session:
         trial: LaunchedTrial | None = None,
         *,
         group: RankGroup | None = None,
-        first: Callable[[float], float] = lambda value: value,
         quick: ProfileFolder | None = None,
         notes: CounterNotes | None = None,
     ) -> None:
@@ -63,7 +61,6 @@ class Session:
             raise InputError(f"the cost limit {limit!r} must be above 0.")
         self._optimizer = optimizer
         self._group: RankGroup = group or SingleRank()
-        self._first = first
         self._trial = trial
         self._known = Knowledge() if trial is None else trial.known
         if optimizer.profile is not None and (step := _per_step(optimizer.profile, optimizer.limit_in_use)) is not None:
@@ -203,7 +200,7 @@ class Session:
     def _agreed(self, metric: float) -> float | None:
         """The first rank's metric. None if a rank is lost: by metrics of their own, ranks would end at other epochs."""
         try:
-            return self._first(metric)
+            return self._group.broadcast(metric)
         except DeviceError:
             return None
 

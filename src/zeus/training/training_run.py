@@ -2,14 +2,16 @@
 
     epoch_begin ──▶ steps ──▶ pause ──▶ (evaluation) ──▶ resume ──▶ steps ... ──▶ epoch_end ──▶ ... ──▶ end
 
-Each callback passes on every event. An event that has been passed on already does nothing, so it does not matter how
-many callbacks there are. Nothing waits for a sensor: a log shows the newest steps whose energy is already known.
+Each callback passes on every event, and the run tells the power limit optimizer and the trial of it. An event that has
+been passed on already does nothing, so it does not matter how many callbacks there are. Nothing waits for a sensor: a
+log shows the newest steps whose energy is already known.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
+from typing import TYPE_CHECKING
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
 from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
@@ -21,6 +23,9 @@ from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.optimizer.recorder import Recorder
 from zeus.training.summary import Summary, TrainingEnd, limit_saving, print_summary, summary_of
 from zeus.trial.engine import EpochBegan, EpochEnded, Event, Measured, Terms, TrialEngine
+
+if TYPE_CHECKING:
+    from zeus.training.framework_trial import FrameworkTrial
 
 ANY = 2**53  # epochs: the framework decides when to stop
 
@@ -53,7 +58,7 @@ class TrainingRun:
     ) -> None:
         self.monitor, self.optimizer = monitor, optimizer
         self.group: RankGroup = group or SingleRank()
-        self.trial: Summary | None = None  # of the trial that this training is, once it has ended
+        self.trial: FrameworkTrial | None = None  # that this training is
         self._waits = WaitRecord(self.group)
         self._recorder: Recorder | None = None  # None: no epoch has begun, or the training is over
         self._measured: Recorder | None = None  # the same, also when the training is over
@@ -61,9 +66,10 @@ class TrainingRun:
         self._callbacks = 0  # that have joined and not left
         self._failed = False
         self._in_epoch = self._in_steps = False
+        self._is_first = True  # whether no step has ended yet
         self._evaluated = False  # since the steps paused
         self._counted_by: object = None  # the callback whose batches count
-        self._step = 0  # number of the last step
+        self._step: int | None = None  # number of the last step
         self._steps = self._samples = 0  # since the last log
         self._since_log = ZERO
         self._latest: dict[str, float] = {}
@@ -77,6 +83,7 @@ class TrainingRun:
         group: RankGroup,
         monitor: ZeusMonitor | None = None,
         optimizer: GlobalPowerLimitOptimizer | None = None,
+        trial: FrameworkTrial | None = None,
     ) -> TrainingRun:
         """The run of this Trainer. Every callback calls this before the first epoch, and `leave` at the end."""
         run = _runs.get(id(trainer))
@@ -87,6 +94,7 @@ class TrainingRun:
         run._callbacks += 1
         run.monitor = run.monitor or monitor
         run.optimizer = run.optimizer or optimizer
+        run.trial = run.trial or trial
         return run
 
     def leave(self, *, failed: bool = False) -> None:
@@ -115,9 +123,12 @@ class TrainingRun:
     def epoch_begin(self) -> None:
         if self._in_epoch:
             return
+        if self.trial is not None:
+            self.trial.epoch_begin()
         self.begin()
         self._in_epoch = True
-        self._mark(EpochBegan())
+        if self._recorder is not None:
+            self._recorder.mark(self._feed, EpochBegan())
         self.resume()
 
     def resume(self) -> None:
@@ -138,15 +149,18 @@ class TrainingRun:
 
     def step(self, number: int | None = None) -> None:
         """The weights were updated. `number` is that of the step, by which it counts once."""
-        if self._recorder is None or (number == self._step and number is not None):
+        if not self._in_epoch or (number == self._step and number is not None):
             return
-        is_first, self._step = self._step == 0, self._step + 1 if number is None else number
+        is_first, self._is_first, self._step = self._is_first, False, number
         self._steps += 1
-        self._recorder.step()
-        if is_first:  # it loads libraries: it is not an example
-            self._recorder.cut(Kind.STEP, 0, wait=False)
+        if self._recorder is not None:
+            self._recorder.step()
+            if is_first:  # it loads libraries: it is not an example
+                self._recorder.cut(Kind.STEP, 0, wait=False)
         if self.optimizer is not None:
             self.optimizer.on_step_end()
+        if self.trial is not None:
+            self.trial.optimizer.on_step_end()
 
     def pause(self) -> None:
         """Training steps pause."""
@@ -156,6 +170,8 @@ class TrainingRun:
                 self._recorder.cut_steps(wait=False)
             if self.optimizer is not None:
                 self.optimizer.on_epoch_end()
+            if self.trial is not None:
+                self.trial.optimizer.on_steps_end()
 
     def evaluating(self) -> None:
         """A batch of an evaluation was computed."""
@@ -166,42 +182,42 @@ class TrainingRun:
         if self._in_epoch:
             self._in_epoch = False
             self.pause()
-            self._mark(EpochEnded())
             if self._recorder is not None:
+                self._recorder.mark(self._feed, EpochEnded())
                 self._recorder.deliver(wait=self.group.size > 1)
+            if self.trial is not None:
+                self.trial.optimizer.on_epoch_end()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training should end, because its trial is over."""
+        return self.trial is not None and self.trial.is_over
 
     def log_due(self) -> None:
         """A log is due, or an evaluation begins or ends. All ranks must call this at the same step."""
         if self._recorder is None:
             return
-        if self._in_steps:
-            self._recorder.cut_steps(wait=False)
-        else:
+        if not self._in_steps:
             self._cut_evaluation()
         steps, samples, self._steps, self._samples = self._steps, self._samples, 0, 0
         self._recorder.mark(self._log, steps, samples * self.group.size)
         self._recorder.deliver()
 
     def end(self, *, wait: bool = True) -> None:
-        """Stop measuring. Set `wait` to false if other ranks may be gone."""
-        recorder, self._recorder = self._recorder, None
+        """Stop measuring, and end the trial. Set `wait` to false if the training failed: other ranks may be gone."""
         self._in_epoch = self._in_steps = False
+        self._cut_evaluation()
+        recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.cut_steps(wait=False)
-            recorder.cut(Kind.EVALUATION, int(self._evaluated), wait=False)
             recorder.end()
             recorder.deliver(wait=True, alone=not wait)
+        if self.trial is not None and wait:
+            self.trial.end()
 
     def _cut_evaluation(self) -> None:
         if self._recorder is not None:
-            self._recorder.cut_steps(wait=False)
             self._recorder.cut(Kind.EVALUATION, int(self._evaluated), wait=False)
             self._evaluated = False
-
-    def _mark(self, event: Event) -> None:
-        if self._recorder is not None:
-            self._recorder.cut_steps(wait=False)
-            self._recorder.mark(self._feed, event)
 
     def _feed(self, event: Event) -> None:
         self._engine, _ = self._engine.handle(event)
@@ -264,8 +280,9 @@ class TrainingRun:
     def summary(self) -> Summary | None:
         """What the training used and saved, and how its trial ended. None if nothing was measured."""
         recorder, optimizer = self._measured, self.optimizer
+        trial = None if self.trial is None else self.trial.summary
         if recorder is None:
-            return self.trial
+            return trial
         outcome = recorder.priced(self._engine.so_far, wait=False)
         if not self._engine.spent.is_known:
             outcome = replace(outcome, joules=None)
@@ -280,10 +297,10 @@ class TrainingRun:
             include=self._include,
             waits=self._waits,
         )
-        if self.trial is None:
+        if trial is None:
             return found
         return replace(
-            self.trial,
+            trial,
             waiting=found.waiting,
             limit=found.limit,
             found_limit=found.found_limit,
@@ -300,6 +317,21 @@ def _cost_of(optimizer: GlobalPowerLimitOptimizer) -> CostModel | None:
     return CostModel(eta, optimizer.max_watts) if eta is not None and optimizer.max_watts > 0 else None
 
 
-def joules_of(run: TrainingRun | None) -> float | None:
-    """Energy of the training so far, evaluation included; None before it began. NaN if a GPU does not report it."""
-    return None if run is None else run.use.joules if run.use.is_known else math.nan
+class EnergyOfRun:
+    """What the energy callbacks of all frameworks have in common."""
+
+    _monitor: ZeusMonitor | None
+    _run: TrainingRun | None
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """The monitor that measures the GPUs."""
+        if self._monitor is None:
+            self._monitor = ZeusMonitor()
+        return self._monitor
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of the training, evaluation included; None before it begins. NaN if a GPU does not report it."""
+        run = self._run
+        return None if run is None else run.use.joules if run.use.is_known else math.nan

@@ -131,11 +131,13 @@ class MeasuredTrial:
         self._end_steps()
         self._pass += 1
         mine, self._in_steps = self._pass, True
+        reports = getattr(batches, "reports_steps", False)  # as ZeusDataLoader does
         self._run.epoch_begin()
         try:
             for batch in batches:
                 yield batch
-                self.monitor.report_step(self._batch_size)
+                if not reports:
+                    self.monitor.report_step(self._batch_size)
                 self._run.step()
         finally:
             if mine == self._pass:  # a loop left by an exception may be finalised only after the block has ended

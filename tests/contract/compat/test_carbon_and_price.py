@@ -7,13 +7,12 @@ import math
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.cards import VirtualCards
 from zeus.device.clock import VirtualClock
-from zeus.device.virtual import virtual_gpus
 from zeus.errors import NotHere
 from zeus.monitor.carbon import (
     CarbonEmissionMeasurement,
@@ -24,17 +23,13 @@ from zeus.monitor.carbon import (
 )
 from zeus.monitor.price import ElectricityPriceProvider, EnergyCostMeasurement, EnergyCostMonitor
 
-GPU = "v100x2?clock=virtual&cpu=100"
 FIRST = datetime(2023, 11, 14, 22, tzinfo=UTC)  # the hour in which virtual clocks begin, on a Tuesday
 LEFT = 3600 - VirtualClock.EPOCH % 3600
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return virtual_gpus(GPU)[0].machine
+def machine(virtual_cards: VirtualCards) -> Any:
+    return virtual_cards("v100x2?clock=virtual&cpu=100")[0].machine
 
 
 @pytest.fixture

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import inspect
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.waiting import PATIENCE_SECONDS
-from zeus.device.virtual import VirtualMachine, virtual_gpus
+from support.call_shapes import check_call_shape
+from support.cards import VirtualCards
+from support.programs import run_python
+from zeus.device.virtual import VirtualMachine
 from zeus.monitor import Measurement, PowerDomain, PowerMonitor, TemperatureMonitor, ZeusMonitor
 
 PARAMETERS = {
@@ -39,20 +38,13 @@ DEFAULTS = {
 
 
 @pytest.fixture(autouse=True)
-def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VirtualMachine:
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return virtual_gpus("v100x2?clock=virtual")[0].machine
+def cards(virtual_cards: VirtualCards) -> VirtualMachine:
+    return virtual_cards("v100x2?clock=virtual")[0].machine
 
 
 @pytest.mark.parametrize("name", PARAMETERS, ids=lambda name: name.__qualname__)
 def test_positional_parameters_keep_their_names_and_order(name: type) -> None:
-    parameters = inspect.signature(name).parameters.values()
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [p.name for p in positional] == PARAMETERS[name]
-    defaults = tuple(p.default for p in positional if p.default is not p.empty)
-    assert defaults == DEFAULTS.get(name, defaults)
+    check_call_shape(name, PARAMETERS[name], DEFAULTS.get(name))
 
 
 def test_a_measurement_is_made_by_position_or_keyword() -> None:
@@ -149,11 +141,8 @@ def test_a_temperature_monitor_as_scripts_use_it(cards: VirtualMachine) -> None:
 
 @pytest.mark.parametrize("command", [["zeus.monitor", "--help"], ["zeus.show_env", "--help"], ["zeus.show_env"]])
 def test_the_old_command_lines_answer(command: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    done = run_python("-m", *command)
+    assert done.stdout and not done.stderr
 
 
 def test_a_measurement_can_be_written_as_a_dataclass_can() -> None:

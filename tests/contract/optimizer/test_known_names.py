@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.call_shapes import check_call_shape
+from support.cards import RESNET_X2, VirtualCards
 from zeus.callback import Callback, CallbackSet
-from zeus.device.virtual import VirtualGpu, step, virtual_gpus
+from zeus.device.virtual import VirtualGpu, step
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import (
     Energy,
@@ -23,7 +24,6 @@ from zeus.optimizer.power_limit import (
 )
 from zeus.utils.lr_scaler import LinearScaler, SquareRootScaler
 
-GPU = "v100x2?clock=virtual&load=resnet50"
 CALLS = ["on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_step_begin", "on_step_end"]
 PARAMETERS: dict[Any, list[str]] = {
     PowerLimitMeasurement: ["power_limit", "energy", "time"],
@@ -53,24 +53,13 @@ CURVE = [
 
 
 @pytest.fixture(autouse=True)
-def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[VirtualGpu]:
-    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    return virtual_gpus(GPU)
+def cards(virtual_cards: VirtualCards) -> list[VirtualGpu]:
+    return virtual_cards(RESNET_X2)
 
 
 @pytest.mark.parametrize("name", PARAMETERS, ids=lambda name: name.__qualname__)
 def test_positional_parameters_keep_their_names_and_order(name: Any) -> None:
-    parameters = inspect.signature(name).parameters.values()
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    known = PARAMETERS[name]
-    assert [p.name for p in positional][: len(known)] == known
-    assert all(p.default is not p.empty for p in positional[len(known) :])  # what is ours may be left out
-    if name in DEFAULTS:
-        assert tuple(p.default for p in positional[: len(known)] if p.default is not p.empty) == DEFAULTS[name]
+    check_call_shape(name, PARAMETERS[name], DEFAULTS.get(name))
 
 
 def test_selectors_as_scripts_use_them() -> None:

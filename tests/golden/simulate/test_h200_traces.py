@@ -68,4 +68,4 @@ def test_the_figures_of_the_page_are_drawn_from_them(tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "h200" / "figures.py"
     subprocess.run([sys.executable, script, "--out", tmp_path, "--seeds", "1"], check=True, capture_output=True)
     drawn = {path.name for path in tmp_path.glob("*.png")}
-    assert drawn == {path.name for path in (ROOT / "docs" / "assets" / "h200").glob("*.png")}
+    assert drawn == {path.name for path in (ROOT / "benchmarks" / "h200" / "figures").glob("*.png")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +121,7 @@ def test_a_run_that_begins_while_its_store_is_away_takes_the_default_and_is_repo
     assert (first.trial.decision.phase, first.trial.outcome) == (Phase.DEFAULT, DONE)
     assert (second.trial.number, second.trial.ask.recurrence) == (following.number, 2)
     assert waiting(home) == []
+    assert job.trial(trial.number) == first.trial  # it has a number by now
 
 
 def test_what_is_measured_meanwhile_arrives_too_and_the_bound_holds(leaving: Leaving, home: Path) -> None:
@@ -174,6 +176,29 @@ def test_zeus_run_ends_well_over_a_file_that_others_hold(tmp_path: Path, home: P
     assert [one["ending"] for one in tries(place.report())] == ["converged"]
     found = [one.trial.ending for one in place.store().trials("toy")]
     assert found == [Ending.CONVERGED] * 2
+    assert waiting(home) == []
+
+
+def test_zeus_run_reports_a_recurrence_that_began_without_its_store_by_the_number_it_has_there(
+    tmp_path: Path, home: Path
+) -> None:
+    place, store = Place(tmp_path), LockedFile(tmp_path / "zeus.db")
+    place.env |= {"ZEUS_PATIENCE": "0", "ZEUS_TIME_LIMITS": LOCKED}
+    place.job()
+    place.script()
+    place.report()
+    place.script(before="pathlib.Path('running').touch()\nwhile not os.path.exists('go'): time.sleep(0.01)")
+    store.down()
+    run = place.start("--recurrences", "2", "--json")
+    eventually((tmp_path / "running").exists)
+    store.up()
+    (tmp_path / "go").touch()
+    out, err = run.communicate(timeout=PATIENCE_SECONDS)
+    assert run.returncode == 0, err
+    report = json.loads(out)
+    assert [row["recurrence"] for row in report["recurrences"]] == [2, 3]
+    assert [one["trial"] for one in tries(report)] == [2, 3]
+    assert report["default"] is not None and report["saving"] is not None
     assert waiting(home) == []
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.launch_place import Place, tries
-from support.paths import SOURCES
+from support.programs import python_env, run_python
 from support.waiting import PATIENCE_SECONDS, eventually
 
 CARD = "from zeus.device.find import find; card = find()[0]; "
@@ -34,16 +32,12 @@ for epoch in loader.epochs():
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "SLURM_", "RANK", "LOCAL_"))}
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
-    paths = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
-    return {
-        **clean,
+    return python_env(without=("ZEUS_", "CUDA_", "SLURM_", "RANK", "LOCAL_")) | {
         "ZEUS_GPU": "virtual:v100?clock=virtual",
         "XDG_RUNTIME_DIR": str(runtime),
         "XDG_DATA_HOME": str(tmp_path / "data"),
-        "PYTHONPATH": paths,
     }
 
 
@@ -53,16 +47,7 @@ def left_behind(env: dict[str, str]) -> list[Path]:
 
 
 def python(env: dict[str, str], code: str, *before: str) -> str:
-    done = subprocess.run(
-        [*before, sys.executable, "-c", code],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", code, env=env, around=before).stdout
 
 
 @pytest.mark.parametrize("gpu", ["virtual:v100", "virtual:v100?clock=virtual"])
@@ -123,15 +108,7 @@ print(len(set(told)))
 def test_ranks_of_one_launcher_share_the_cards(env: dict[str, str], tmp_path: Path) -> None:
     tell = "import sys; print(card.spec.uuid, flush=True); sys.stdin.read()"
     (tmp_path / "launcher.py").write_text(LAUNCHER)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "launcher.py"), CARD + tell],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert run_python(str(tmp_path / "launcher.py"), CARD + tell, env=env).stdout == "1\n"
 
 
 @pytest.mark.usefixtures("warm_torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,18 @@ def test_virtual_cards_have_no_slices() -> None:
 )
 def test_an_index_beyond_the_visible_gpus_is_answered_with_those_there_are(mask: str | None, told: str) -> None:
     environ = A40X4 if mask is None else {**A40X4, "CUDA_VISIBLE_DEVICES": mask}
-    with pytest.raises(InputError) as wrong:
-        find([7], environ)
-    assert str(wrong.value).startswith(f"gpu_indices=[7]: {told}")
+    for index in (7, -1):
+        with pytest.raises(InputError) as wrong:
+            find([index], environ)
+        assert str(wrong.value).startswith(f"gpu_indices=[{index}]: {told.replace('GPU 7', f'GPU {index}')}")
+
+
+@pytest.mark.parametrize("wrong", [[True], ["0"], [0.0], "01", 3, [None]])
+def test_indices_that_are_no_integers_are_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="list of integers"):
+        find(wrong, A40X4)
+
+
+def test_an_index_given_twice_is_refused() -> None:
+    with pytest.raises(InputError, match=r"\[1\] given more than once"):
+        find([1, 0, 1], A40X4)

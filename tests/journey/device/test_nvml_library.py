@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pynvml
 import pytest
 
 from support.nvml.fake import FakeNvml
-from support.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -113,16 +110,3 @@ def test_the_counter_can_begin_again_and_step_back(fake_nvml: FakeNvml, handle: 
     assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == pytest.approx(1_240_000, abs=1)
     card.step_counter(-1000)
     assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == pytest.approx(240_000, abs=1)
-
-
-def test_a_call_that_hangs_comes_back_when_the_card_is_healed(fake_nvml: FakeNvml, handle: object) -> None:
-    card = fake_nvml.cards[0]
-    card.fail("temperature", "hang")
-    answers: list[int] = []
-    asking = threading.Thread(target=lambda: answers.append(pynvml.nvmlDeviceGetTemperature(handle, 0)), daemon=True)
-    asking.start()
-    eventually(lambda: card.reads("temperature") == 1)
-    assert not answers
-    card.heal()
-    asking.join(PATIENCE_SECONDS)
-    assert answers == [35]

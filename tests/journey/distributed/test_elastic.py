@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from support.launch_place import Place, tries
+from support.programs import need_loopback_alone
 from zeus.device.virtual.machine import _shared_machine, parse
 
 pytest.importorskip("torch.distributed", reason="needs `pip install torch`")
 
 GPU = "v100x2?clock=virtual&load=resnet50"
-ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]  # torchrun's store listens
 TORCHRUN = f"{sys.executable} -m torch.distributed.run --nproc-per-node 2"
 ELASTIC = (
     f"{TORCHRUN} --nnodes 1:2 --max-restarts 3 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29400 --rdzv-id zeus "
@@ -52,8 +51,7 @@ for epoch in batches.epochs(done):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs a network of its own: root, and the commands unshare and ip")
+    need_loopback_alone()
     place = Place(tmp_path, f"virtual:{GPU}")
     place.env |= {
         "GLOO_SOCKET_IFNAME": "lo",

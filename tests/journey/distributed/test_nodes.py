@@ -43,6 +43,6 @@ def test_a_cut_between_the_nodes_has_each_restore_its_limits_although_the_traini
     eventually(lambda: all(node.is_restored for node in nodes.nodes), nodes.log)
     eventually(lambda: all(nodes.said(rank) for rank in range(4)), nodes.log)
     near, _, far, _ = (nodes.said(rank)[0] for rank in range(4))
-    assert "shown no sign of life for 4 s. This rank restored the power limits of its GPUs" in near
+    assert "not answered for 4 s. This rank restored the power limits of its GPUs" in near
     assert "rank 2: this rank has not reached the others for 4 s. This rank restored the power limits" in far
     assert all(agent.poll() is None for agent in nodes.agents)  # nothing ended them but this test

@@ -115,6 +115,6 @@ def test_systemd_accepts_the_service_and_its_timer(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_the_lines_of_the_examples() -> None:
-    page = (ROOT / "docs" / "scheduling.md").read_text()
+    page = (ROOT / "docs" / "running.md").read_text()
     for path in (CRONTAB, SERVICE, TIMER):
         assert f'--8<-- "{path.relative_to(ROOT)}"' in page

@@ -17,15 +17,14 @@ import pytest
 
 from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
-from support.paths import SOURCES
-from support.sensors import SensedGpu, Sensors
+from support.programs import python_env, run_python
+from support.sensors import FlakyCounter, SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.device.clock import VirtualClock
-from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
+from zeus.device.cpu import CpuCounters, CpuPackage
 from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
-from zeus.device.virtual.machine import ConstantPower
-from zeus.errors import DeviceError, InputError, WindowError
+from zeus.errors import InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 from zeus.monitor.timeline import KEEP, Series
 
@@ -151,21 +150,10 @@ def test_bad_arguments_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------ the CPU
 
 
-class Flaky(ConstantPower):
-    """A CPU counter that can be made to fail."""
-
-    broken = False
-
-    def reading(self, moment: float = 0.0) -> CounterValue:
-        if self.broken:
-            raise DeviceError("the counter could not be read")
-        return super().reading(moment)
-
-
 def test_a_cpu_counter_that_fails_in_a_window_leaves_its_energy_unknown() -> None:
     """Left out, the CPU would look as if it had used nothing."""
     machine = VirtualMachine.in_memory("v100")
-    cpu, dram = Flaky(100.0), Flaky(10.0)
+    cpu, dram = FlakyCounter(100.0), FlakyCounter(10.0)
     counters = CpuCounters([CpuPackage(0, "package-0", cpu, dram)])
     monitor = ZeusMonitor(gpus={0: machine.gpus[0]}, cpus=counters)
     with monitor.window("sound") as sound:
@@ -556,11 +544,9 @@ def test_a_monitor_that_watches_closely_knows_soon(fake_nvml: FakeNvml) -> None:
 
 
 def warned(tmp_path: Path, code: str, **more: str) -> str:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "SLURM_", "RANK"))}
-    paths = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
-    env = {**clean, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", **more}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    return done.stderr
+    masks = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1"}
+    env = python_env(without=("ZEUS_", "CUDA_", "SLURM_", "RANK"), **masks, **more)
+    return run_python("-c", code, env=env).stderr
 
 
 def test_a_script_that_sees_no_gpu_is_told_once_what_to_do(tmp_path: Path) -> None:

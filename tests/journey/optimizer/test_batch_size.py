@@ -5,20 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.paths import SOURCES
-from support.waiting import PATIENCE_SECONDS
+from support.launched import Launch
+from support.programs import run_python
 from zeus.client.api import RENEW_SECONDS
 from zeus.client.folds import Folds
-from zeus.client.local import LocalJobs
-from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
@@ -359,17 +355,7 @@ if how == "reach":
 )
 def test_a_process_that_ends_leaves_no_trial_open(tmp_path: Path, how: str, code: int, ending: Ending) -> None:
     url = f"sqlite:///{tmp_path}/zeus.db"
-    source = SOURCES
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT % url, how],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == code, done.stderr
+    run_python("-c", SCRIPT % url, how, code=code)
     store = open_store(url)
     (kept,) = store.trials("asr")
     store.close()
@@ -380,21 +366,12 @@ def test_a_process_that_ends_leaves_no_trial_open(tmp_path: Path, how: str, code
 # ---------------------------------------------------------------------------------------------- under zeus run
 
 
-def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecurringJob:
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    job = RecurringJob.register(LocalJobs(open_store(url)), bench.spec)
-    trial = job.ask(gpus_of(bench.monitor))
-    told = {"JOB_ID": job.spec.id, "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
-    told |= {"TARGET_METRIC": 0.8, "HIGHER_IS_BETTER": 1, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5}
-    told |= {"OUTCOME_FILE": tmp_path / "outcome.json"}
-    for name, value in told.items():
-        monkeypatch.setenv(f"ZEUS_{name}", str(value))
-    return job
+TERMS = {"TARGET_METRIC": 0.8, "HIGHER_IS_BETTER": 1, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5}
 
 
-def test_under_zeus_run_it_takes_the_launchers_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_zeus_run_it_takes_the_launchers_trial(launched: Launch) -> None:
     bench = Bench()
-    job = launch(bench, tmp_path, monkeypatch)
+    job = launched(bench.spec, bench.monitor, **TERMS)
     optimizer = BatchSizeOptimizer(bench.monitor)
     bench.train(optimizer, after(3))
     assert job.trial(1).ending is Ending.CONVERGED
@@ -402,11 +379,9 @@ def test_under_zeus_run_it_takes_the_launchers_trial(tmp_path: Path, monkeypatch
         optimizer.get_batch_size()
 
 
-def test_under_zeus_run_a_failure_is_left_for_the_launcher_to_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_under_zeus_run_a_failure_is_left_for_the_launcher_to_judge(tmp_path: Path, launched: Launch) -> None:
     bench = Bench()
-    job = launch(bench, tmp_path, monkeypatch)
+    job = launched(bench.spec, bench.monitor, **TERMS)
     optimizer = BatchSizeOptimizer(bench.monitor)
     bench.train(optimizer, lambda _: iter([0.1, 0.1]))
     optimizer.on_exception(MemoryError())
@@ -415,9 +390,11 @@ def test_under_zeus_run_a_failure_is_left_for_the_launcher_to_judge(
     assert (left.ending, left.epochs) == (Ending.LOST, 2)
 
 
-def test_under_zeus_run_a_store_that_is_away_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_zeus_run_a_store_that_is_away_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launched: Launch
+) -> None:
     bench = Bench()
-    launch(bench, tmp_path, monkeypatch)
+    launched(bench.spec, bench.monitor, **TERMS)
     monkeypatch.setenv("ZEUS_STORE", f"sqlite:///{tmp_path}/zeus.db/below/a/file.db")
     optimizer = BatchSizeOptimizer(bench.monitor)
     assert bench.train(optimizer, after(2)) == 64

@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
+from support.cards import VirtualCards
+from support.sensors import FlakyCounter
 from zeus.client.api import EpochUsed, OfflineRun
 from zeus.client.report import full, report
 from zeus.client.resilient.spool import message_from_text, message_to_json
 from zeus.cost import GPU_AND_CPU, GPU_ONLY, CostModel, Use
-from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
-from zeus.device.virtual import VirtualMachine, presets, step, virtual_gpus
-from zeus.device.virtual.machine import ConstantPower
+from zeus.device.cpu import CpuCounters, CpuPackage
+from zeus.device.virtual import VirtualMachine, presets, step
 from zeus.device.virtual.physics import Operation, operate
-from zeus.errors import DeviceError, InputError
+from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
 from zeus.job.wire import to_text
 from zeus.monitor import ZeusMonitor
@@ -45,17 +46,6 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def one_step(limit: float = 250.0, size: int = SIZE) -> Operation:
     return operate(presets.card("v100"), presets.load("v100"), size, limit)
-
-
-class Flaky(ConstantPower):
-    """A CPU counter that can be made to fail."""
-
-    broken = False
-
-    def reading(self, moment: float = 0.0) -> CounterValue:
-        if self.broken:
-            raise DeviceError("the counter could not be read")
-        return super().reading(moment)
 
 
 class Bench:
@@ -132,7 +122,7 @@ def test_without_a_word_nothing_changes_whatever_the_cpu_draws() -> None:
 
 def test_a_counter_that_fails_in_an_epoch_makes_the_energy_unknown_and_never_less() -> None:
     bench = Bench()
-    cpu = Flaky(CPU_WATTS)
+    cpu = FlakyCounter(CPU_WATTS)
     bench.monitor = ZeusMonitor(gpus={0: bench.machine.gpus[0]}, cpus=CpuCounters([CpuPackage(0, "cpu", cpu, None)]))
     optimizer = bench.optimizer()
     optimizer.get_batch_size()
@@ -188,16 +178,9 @@ def best_by_hand(watts_beside: float, limits: list[float], eta: float = 0.5) -> 
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], VirtualMachine]:
+def node(virtual_cards: VirtualCards) -> Callable[[float], VirtualMachine]:
     """Makes a virtual node that the keeper sees too, with a CPU of this power."""
-
-    def make(cpu: float) -> VirtualMachine:
-        text = f"v100?clock=virtual&cpu={cpu:g}"
-        monkeypatch.setenv("ZEUS_GPU", f"virtual:{text}")
-        monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-        return virtual_gpus(text)[0].machine
-
-    return make
+    return lambda cpu: virtual_cards(f"v100?clock=virtual&cpu={cpu:g}")[0].machine
 
 
 def profile(optimizer: GlobalPowerLimitOptimizer) -> GlobalPowerLimitOptimizer:
@@ -246,7 +229,7 @@ def test_limits_are_restored_if_the_cpu_counter_fails_while_they_are_profiled(
     node: Callable[[float], VirtualMachine],
 ) -> None:
     machine = node(CPU_WATTS)
-    cpu = Flaky(CPU_WATTS)
+    cpu = FlakyCounter(CPU_WATTS)
     monitor = ZeusMonitor(cpus=CpuCounters([CpuPackage(0, "cpu", cpu, None)]))
     optimizer = GlobalPowerLimitOptimizer(monitor, include=["gpu", "cpu"])
     optimizer.on_epoch_begin()

@@ -12,19 +12,18 @@ from typing import Any
 
 import pytest
 
-from support.sensors import SensedGpu, Sensors
+from support.cards import RESNET_X2, VirtualCards
+from support.launched import Launch
+from support.sensors import FailedGpu, SensedGpu, Sensors
 from support.waiting import eventually
-from zeus.client.local import LocalJobs
-from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
 from zeus.device.keeper import Lease, lend
-from zeus.device.virtual import VirtualGpu, step, virtual_gpus
+from zeus.device.virtual import VirtualGpu, step
 from zeus.device.virtual.physics import operate
 from zeus.distributed.group import SingleRank
 from zeus.errors import DeviceError, InputError
 from zeus.job import JobSpec, replace
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.power_limit import (
     Energy,
     GlobalPowerLimitOptimizer,
@@ -36,19 +35,13 @@ from zeus.optimizer.power_limit import (
 )
 from zeus.optimizer.power_limit.profile_files import FolderProfiles
 from zeus.profile import ProfileKey
-from zeus.store import open_store
 
 pytestmark = pytest.mark.usefixtures("warm", "virtual_v100s")
 
 
 @pytest.fixture
-def virtual_v100s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual&load=resnet50")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    return virtual_gpus("v100x2?clock=virtual&load=resnet50")
+def virtual_v100s(virtual_cards: VirtualCards) -> list[VirtualGpu]:
+    return virtual_cards(RESNET_X2)
 
 
 def profiled(path: Path) -> GlobalPowerLimitOptimizer:
@@ -103,19 +96,15 @@ def test_one_evaluation_runs_at_the_other_limit_so_that_both_are_known(
 
 
 def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launched: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, monitor = f"sqlite:///{tmp_path}/zeus.db", ZeusMonitor()
-    store = open_store(url)
+    monitor = ZeusMonitor()
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
-    trial = RecurringJob.register(LocalJobs(store), spec).ask(gpus_of(monitor))
-    monkeypatch.setenv("ZEUS_STORE", url)
-    monkeypatch.setenv("ZEUS_JOB_ID", "asr")
-    monkeypatch.setenv("ZEUS_TRIAL", str(trial.number))
+    launched(spec, monitor)
+    monkeypatch.delenv("ZEUS_BATCH_SIZE")
     assert GlobalPowerLimitOptimizer(monitor).key == ProfileKey("asr", 16, monitor.gpus[0].spec.name, 2)
     monkeypatch.setenv("ZEUS_TRIAL", "99")
     assert GlobalPowerLimitOptimizer(monitor).key.job == ""  # nothing is known of it, so no profile is kept for it
-    store.close()
 
 
 def test_an_optimizer_that_nobody_holds_any_more_gives_its_limit_back_at_once(virtual_v100s: list[VirtualGpu]) -> None:
@@ -192,8 +181,8 @@ def test_the_keeper_killed_in_the_middle_ends_profiling_not_training(virtual_v10
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
     train(optimizer, epochs=1, steps=6)
     assert optimizer.is_profiling
-    assert optimizer._lease is not None
-    os.kill(optimizer._lease._channel.keeper_pid, signal.SIGKILL)
+    assert optimizer._limits.lease is not None
+    os.kill(optimizer._limits.lease._channel.keeper_pid, signal.SIGKILL)
     train(optimizer)
     assert not optimizer.is_profiling
     assert optimizer.best_limit is None
@@ -461,16 +450,6 @@ def test_a_selector_that_raises_ends_profiling_not_training(virtual_v100s: list[
     assert (optimizer.best_limit, optimizer.profile) == (None, None)
     assert optimizer.why_not is not None and "nobody thought of this" in optimizer.why_not
     optimizer.on_train_end()
-
-
-class FailedGpu(ZeusMonitor):
-    """After an error on the GPU, torch raises at every attempt to wait for it."""
-
-    failed = False
-
-    def _synchronise(self) -> None:
-        if self.failed:
-            raise RuntimeError("CUDA error: device-side assert triggered")
 
 
 def test_after_an_error_on_the_gpu_the_limit_is_put_back_at_once(virtual_v100s: list[VirtualGpu]) -> None:

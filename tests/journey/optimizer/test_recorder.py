@@ -1,10 +1,10 @@
 """The segments of a training: what is measured, and that measuring never holds it up."""
 
 import time
-from pathlib import Path
 
 import pytest
 
+from support.cards import RESNET, VirtualCards
 from support.nvml.fake import FakeNvml
 from support.waiting import limits
 from zeus.cost import GPU_ONLY
@@ -14,7 +14,8 @@ from zeus.job import JobSpec, Kind
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.optimizer.recorder import Recorder, setting_limit
+from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.shared_window import setting_limit
 from zeus.store import MemoryStore
 from zeus.trial.engine import Measured
 
@@ -130,12 +131,10 @@ def test_a_step_that_one_recorder_hears_of_later_still_ran_before_the_limit_was_
 
 
 def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    virtual_cards: VirtualCards,
 ) -> None:
     """The loop of the existing package: one optimizer gets every step, the other only the metric."""
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual&load=resnet50")
+    virtual_cards(RESNET)
     spec = JobSpec(
         job_id="mnist", job_id_prefix="mnist", batch_sizes=(64,), default_batch_size=64, max_epochs=4, target_metric=0.9
     )
@@ -161,12 +160,10 @@ def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(
     assert sum(one.joules or 0.0 for one in units) == pytest.approx(sum(used))
 
 
-def test_a_trial_that_was_left_open_is_not_charged_for_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Such as in a notebook, where a cell was interrupted and is run again."""
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_trial_that_was_left_open_is_not_charged_for_the_next_one(virtual_cards: VirtualCards, goes_on: bool) -> None:
+    """Such as in a notebook, where a cell was interrupted and is run again. If it goes on, nobody can tell its part."""
+    virtual_cards("v100?clock=virtual")
     spec = JobSpec(
         job_id="cell", job_id_prefix="cell", batch_sizes=(64,), default_batch_size=64, max_epochs=4, target_metric=0.9
     )
@@ -181,6 +178,8 @@ def test_a_trial_that_was_left_open_is_not_charged_for_the_next_one(
             optimizer.on_step_end()
         used.append(card.energy() - before)
     second.on_evaluate(0.9)
+    if goes_on:
+        first.on_step_end()
     first.on_exception()  # what the end of the process does
-    told = [store.trial("cell", number).trial.outcome for number in (1, 2)]
-    assert [None if one is None else one.joules for one in told] == pytest.approx(used)
+    told = [one.joules for number in (1, 2) if (one := store.trial("cell", number).trial.outcome) is not None]
+    assert told == ([None, used[1]] if goes_on else pytest.approx(used))

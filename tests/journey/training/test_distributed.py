@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.cards import RESNET_X2, VirtualCards
 from support.paths import SOURCES, TESTS
 from support.waiting import PATIENCE_SECONDS
 from zeus.client.local import LocalJobs
@@ -27,7 +28,7 @@ from zeus.store import open_store
 
 pytestmark = pytest.mark.usefixtures("warm_torch")
 
-GPU = "v100x2?clock=virtual&load=resnet50"
+GPU = RESNET_X2
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -36,14 +37,9 @@ def needs(*packages: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
-    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+def cards(virtual_cards: VirtualCards, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    return virtual_gpus(GPU)
+    return virtual_cards(GPU)
 
 
 def test_two_ranks_are_charged_for_the_cpu_of_their_node_once(

@@ -6,14 +6,13 @@ import functools
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.paths import SOURCES, TESTS
+from support.paths import TESTS
+from support.programs import python_env, run_python
 
 if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("accelerate") is None:
     pytest.skip("needs `pip install transformers accelerate`", allow_module_level=True)
@@ -22,35 +21,27 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from support.cards import RESNET, VirtualCards
 from support.keeper_place import is_dead
 from support.last_line import saved_joules
-from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.client.local import LocalJobs
-from zeus.client.recurring import RecurringJob
-from zeus.device.virtual import VirtualGpu, virtual_gpus
+from support.launched import Launch
+from support.waiting import eventually
+from zeus.device.virtual import VirtualGpu
 from zeus.errors import InputError
 from zeus.job import Ending, JobSpec, Kind
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
-from zeus.store import MemoryStore, open_store
+from zeus.store import MemoryStore, Store
 from zeus.training.huggingface import BatchSizeCallback, EnergyCallback, training_arguments
 
 pytestmark = pytest.mark.usefixtures("warm_frameworks")
 
-GPU = "v100?clock=virtual&load=resnet50"
-
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
-    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+def card(virtual_cards: VirtualCards) -> VirtualGpu:
     torch.set_num_threads(1)  # the model is tiny: more threads only wait for each other
-    return virtual_gpus(GPU)[0]
+    return virtual_cards(RESNET)[0]
 
 
 class Data(torch.utils.data.Dataset[dict[str, Any]]):
@@ -305,7 +296,7 @@ def test_an_optimizer_made_right_after_a_training_raised_finds_the_limit_that_wa
     again = HFGlobalPowerLimitOptimizer(ZeusMonitor())
     assert again.optimizer.found_limit == card.limit() == 250
     trainer(tmp_path, [again]).train()
-    assert again.best_limit is not None and again.optimizer.why_not is None
+    assert again.best_limit is not None and again.why_not is None
 
 
 def test_a_training_after_one_that_raised_goes_on_profiling(card: VirtualGpu, tmp_path: Path) -> None:
@@ -349,15 +340,7 @@ try:
 finally:
     print(min(watch.limits))
 """
-    path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    done = run_python("-c", script, env=python_env(OMP_NUM_THREADS="1"), code=1)
     assert "out of memory" in done.stderr
     assert float(done.stdout.split()[-1]) < 250
     assert card.limit() == 250
@@ -443,6 +426,9 @@ def test_under_zeus_run_a_trainer_gets_its_part_of_the_batch(tmp_path: Path, mon
 # ---------------------------------------------------------------------------------------------- trainings of today
 
 
+OF_ONE_SIZE = spec(batch_sizes=(8,), default_batch_size=8)
+
+
 class FailsAfter(TrainerCallback):  # type: ignore[misc]
     """Raises when an epoch and its checkpoint are done."""
 
@@ -454,21 +440,10 @@ class FailsAfter(TrainerCallback):  # type: ignore[misc]
             raise RuntimeError("the node went away")
 
 
-def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecurringJob:
-    """A trial that a launcher has opened."""
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    job = RecurringJob.register(LocalJobs(open_store(url)), spec(batch_sizes=(8,), default_batch_size=8))
-    trial = job.ask(gpus_of(ZeusMonitor()))
-    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
-    for name, value in (told | {"OUTCOME_FILE": tmp_path / "outcome.json"}).items():
-        monkeypatch.setenv(f"ZEUS_{name}", str(value))
-    return job
-
-
 def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: VirtualGpu, tmp_path: Path, launched: Launch
 ) -> None:
-    job = launched(tmp_path, monkeypatch)
+    job = launched(OF_ONE_SIZE)
     options: dict[str, Any] = {"num_train_epochs": 9, "eval_strategy": "epoch", "save_strategy": "epoch"}
     first = trainer(tmp_path, [BatchSizeCallback("eval_accuracy"), FailsAfter(2)], 80, **options)
     first.compute_metrics = accuracy([0.1, 0.2])
@@ -487,12 +462,12 @@ def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
 
 
 def test_a_training_resumed_from_the_checkpoint_of_another_trial_has_an_unknown_energy(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    card: VirtualGpu, tmp_path: Path, launched: Launch, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch"}
     earlier = trainer(tmp_path, [], 80, **options)
     earlier.train()
-    job = launched(tmp_path, monkeypatch)
+    job = launched(OF_ONE_SIZE)
     again = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, num_train_epochs=9, **options)
     again.compute_metrics = accuracy([0.9])
     again.train(resume_from_checkpoint=True)
@@ -519,11 +494,11 @@ def test_a_training_resumed_from_the_checkpoint_of_another_trial_has_an_unknown_
 def test_a_fine_tune_of_one_epoch_is_measured_limited_and_reported(
     card: VirtualGpu,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    launched: Launch,
     capsys: pytest.CaptureFixture[str],
     options: dict[str, Any],
 ) -> None:
-    job = launched(tmp_path, monkeypatch)
+    job = launched(OF_ONE_SIZE)
     power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor()), EnergyCallback()
     callbacks = [power, energy, BatchSizeCallback("eval_accuracy")]
     trained = trainer(tmp_path, callbacks, 1600, **({"num_train_epochs": 1, "eval_strategy": "epoch"} | options))
@@ -546,14 +521,18 @@ def test_a_fine_tune_of_one_epoch_is_measured_limited_and_reported(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.gradient_checkpointing. is deprecated:FutureWarning")  # TRL still sets it
 def test_trls_trainer_for_fine_tuning_takes_the_same_callbacks_and_arguments(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    card: VirtualGpu,
+    tmp_path: Path,
+    launched: Launch,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     trl = pytest.importorskip("trl", reason="needs `pip install trl`, of 270 MB with what it needs")
     datasets = pytest.importorskip("datasets")
     from tokenizers import Tokenizer, models
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    job = launched(tmp_path, monkeypatch)
+    job = launched(OF_ONE_SIZE)
     monkeypatch.setenv("ZEUS_PER_DEVICE_BATCH_SIZE", "4")
     monkeypatch.setenv("ZEUS_ACCUMULATION_STEPS", "2")
     words = Tokenizer(models.WordLevel({str(n): n for n in range(20)}, unk_token="0"))
@@ -614,18 +593,8 @@ def test_accelerate_launch_needs_no_change(card: VirtualGpu, tmp_path: Path) -> 
     for name, value in names.items():
         text = text.replace(name, repr(value))
     (tmp_path / "train.py").write_text(text)
-    path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "train.py"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    command = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "train.py"]
+    done = run_python(*command, cwd=tmp_path, env=python_env(OMP_NUM_THREADS="1"))
     _, best, joules = next(line for line in done.stdout.splitlines() if line.startswith("best")).split()
     assert float(best) < 250
     assert float(joules) == pytest.approx(card.energy())
@@ -634,42 +603,30 @@ def test_accelerate_launch_needs_no_change(card: VirtualGpu, tmp_path: Path) -> 
 
 
 def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: VirtualGpu, tmp_path: Path, launched: Launch
 ) -> None:
     trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
     trained.compute_metrics = accuracy([0.9, 0.9])
     trained.train()
     assert trained.state.epoch == 2
 
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    store = open_store(url)
-    job = RecurringJob.register(LocalJobs(store), spec())
-    trial = job.ask(gpus_of(ZeusMonitor()))
-    for name, value in {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}.items():
-        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    job = launched(spec())
     trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
     trained.compute_metrics = accuracy([0.9, 0.9])
     trained.train()
     assert trained.state.epoch == 1
     assert job.trial(1).ending is Ending.CONVERGED
-    store.close()
 
 
 def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_profile_is_the_jobs(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: VirtualGpu, tmp_path: Path, launched: Launch, launched_store: Store
 ) -> None:
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    store = open_store(url)
-    job = RecurringJob.register(LocalJobs(store), spec(power_limits=(250.0, 150.0), eta_knob=1.0))
-    trial = job.ask(gpus_of(ZeusMonitor()))
-    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url, "ETA_KNOB": 1.0}
-    for name, value in told.items():
-        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    launched(spec(power_limits=(250.0, 150.0), eta_knob=1.0), ETA_KNOB=1.0)
     power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
     watch = Watch(card)
     trainer(tmp_path, [power, watch], 1600).train()
     assert set(watch.limits) == {250.0, 150.0}
-    ((key, profile),) = store.profiles("asr").items()
+    ((key, profile),) = launched_store.profiles("asr").items()
     assert (key.batch_size, profile.limits) == (16, (250.0, 150.0))
 
     again = HFGlobalPowerLimitOptimizer(ZeusMonitor())
@@ -677,7 +634,6 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
     assert isinstance(again.optimizer.selector, ZeusCost) and again.optimizer.selector.eta_knob == 1.0
     mine = HFGlobalPowerLimitOptimizer(ZeusMonitor(), Energy(), profile_path=tmp_path / "mine.json")
     assert (mine.profile, mine.optimizer.key.job, type(mine.optimizer.selector)) == (None, "", Energy)
-    store.close()
 
 
 def test_a_metric_that_is_not_evaluated_is_said_with_those_that_are(card: VirtualGpu, tmp_path: Path) -> None:

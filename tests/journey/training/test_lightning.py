@@ -19,19 +19,17 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
+from support.cards import RESNET, VirtualCards
 from support.last_line import saved_joules
-from zeus.client.local import LocalJobs
-from zeus.client.recurring import RecurringJob
-from zeus.device.virtual import VirtualGpu, virtual_gpus
+from support.launched import Launch
+from zeus.device.virtual import VirtualGpu
 from zeus.job import Ending, JobSpec, Kind, replace
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.store import MemoryStore, open_store
+from zeus.store import MemoryStore, Store
 from zeus.training.lightning import BatchSizeCallback, EnergyCallback
 
-GPU = "v100?clock=virtual&load=resnet50"
 pytestmark = [
     pytest.mark.usefixtures("warm"),
     pytest.mark.filterwarnings("ignore:The .* does not have many workers"),
@@ -41,14 +39,9 @@ pytestmark = [
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
-    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+def card(virtual_cards: VirtualCards) -> VirtualGpu:
     torch.set_num_threads(1)
-    return virtual_gpus(GPU)[0]
+    return virtual_cards(RESNET)[0]
 
 
 class Model(LightningModule):  # type: ignore[misc]
@@ -231,9 +224,11 @@ class Scored(Model):
         self.log("score", next(self.schedule))
 
 
+SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8,), default_batch_size=8, target_metric=0.8)
+
+
 def choose(store: MemoryStore) -> BatchSizeOptimizer:
-    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=8, target_metric=0.8)
-    return BatchSizeOptimizer(ZeusMonitor(), job=spec, store=store)
+    return BatchSizeOptimizer(ZeusMonitor(), job=replace(SPEC, batch_sizes=(8, 16)), store=store)
 
 
 def test_a_trainer_ends_at_the_target_or_where_it_costs_too_much_and_tells_its_job(
@@ -257,19 +252,12 @@ def test_a_trainer_ends_at_the_target_or_where_it_costs_too_much_and_tells_its_j
 
 
 def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_profile_is_the_jobs(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: VirtualGpu, tmp_path: Path, launched: Launch, launched_store: Store
 ) -> None:
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    store = open_store(url)
-    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
-    job = RecurringJob.register(LocalJobs(store), replace(spec, power_limits=(250.0, 150.0)))
-    trial = job.ask(gpus_of(ZeusMonitor()))
-    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
-    for name, value in told.items():
-        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    launched(replace(SPEC, batch_sizes=(8, 16), default_batch_size=16, power_limits=(250.0, 150.0)))
     callback = EnergyCallback(optimizer=GlobalPowerLimitOptimizer)
     fit(tmp_path, [callback], size=1600)
-    ((key, profile),) = store.profiles("asr").items()
+    ((key, profile),) = launched_store.profiles("asr").items()
     assert (key.batch_size, profile.limits) == (16, (250.0, 150.0))
 
     steps = functools.partial(GlobalPowerLimitOptimizer, power_limits=(200.0,), profile_path=tmp_path / "mine.json")
@@ -278,7 +266,6 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
         fit(tmp_path, [again], size=800)
         assert again.optimizer is not None and again.optimizer.profile is not None
         assert (again.optimizer.key.job, again.optimizer.profile.limits) == (job_id, limits)  # the partial's own
-    store.close()
 
 
 def test_a_trainer_that_raises_has_crashed(card: VirtualGpu, tmp_path: Path) -> None:
@@ -292,15 +279,9 @@ def test_a_trainer_that_raises_has_crashed(card: VirtualGpu, tmp_path: Path) -> 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
 def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
-    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: VirtualGpu, tmp_path: Path, launched: Launch
 ) -> None:
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    store = open_store(url)
-    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8,), default_batch_size=8, target_metric=0.8)
-    job = RecurringJob.register(LocalJobs(store), spec)
-    told = {"JOB_ID": "asr", "TRIAL": job.ask(gpus_of(ZeusMonitor())).number, "BATCH_SIZE": 8, "STORE": url}
-    for name, value in (told | {"OUTCOME_FILE": tmp_path / "outcome.json"}).items():
-        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    job = launched(SPEC)
     options: dict[str, Any] = {"max_epochs": 9, "num_sanity_val_steps": 0, "precision": "bf16-mixed"}
     saved = ModelCheckpoint(dirpath=tmp_path / "saved", save_last=True)
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -323,7 +304,6 @@ def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
         **options,
     )
     outcome = job.trial(1).outcome
-    store.close()
     assert outcome is not None
     assert (outcome.ending, outcome.epochs) == (Ending.CONVERGED, 4)
     assert outcome.joules == pytest.approx(card.energy(), rel=0.01)  # also of the part that was not reported

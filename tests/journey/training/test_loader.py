@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +14,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from torch.utils.data import TensorDataset  # noqa: E402
 
+from support.cards import RESNET, VirtualCards  # noqa: E402
 from support.paths import ROOT  # noqa: E402
+from support.programs import python_env, run_python  # noqa: E402
+from support.sensors import FailedGpu  # noqa: E402
 from zeus import ZeusDataLoader  # noqa: E402
-from zeus.device.virtual import VirtualGpu, presets, step, virtual_gpus  # noqa: E402
+from zeus.device.virtual import VirtualGpu, presets, step  # noqa: E402
 from zeus.device.virtual.physics import operate  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
-from zeus.monitor import ZeusMonitor  # noqa: E402
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
 from zeus.settings import Mode  # noqa: E402
 from zeus.training.session import Session  # noqa: E402
@@ -31,19 +30,13 @@ from zeus.trial.engine import Terms  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("warm_torch")
 
-GPU = "virtual:v100?clock=virtual&load=resnet50"
+GPU = f"virtual:{RESNET}"
 on_one_core = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # torch advises against more workers
 
 
 @pytest.fixture(autouse=True)
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
-    for name in [n for n in os.environ if n.startswith("ZEUS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("ZEUS_GPU", GPU)
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return virtual_gpus(GPU.partition(":")[2])[0]
+def gpu(virtual_cards: VirtualCards) -> VirtualGpu:
+    return virtual_cards(RESNET)[0]
 
 
 def data(count: int = 6400) -> TensorDataset:
@@ -68,8 +61,7 @@ def run(
 def test_listing_1_word_for_word_ends_at_the_target_with_a_lower_limit(tmp_path: Path) -> None:
     script = (ROOT / "examples" / "listing1.py").read_text()
     script += "\nprint(train_loader.summary.ending, train_loader.summary.limit, train_loader.summary.saving.share)\n"
-    env = os.environ | {"ZEUS_GPU": "virtual:v100?clock=virtual", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    done = run_python("-c", script, env=python_env(ZEUS_GPU="virtual:v100?clock=virtual"))
     ending, limit, share = done.stdout.split()
     assert ending == "reached"
     assert float(limit) < 250
@@ -493,16 +485,6 @@ def test_what_is_said_to_be_saved_was_saved_profiling_included(epochs: int) -> N
     assert saving is not None
     assert saving.joules == pytest.approx(off.summary.joules - loader.summary.joules, rel=0.02)
     assert saving.seconds == pytest.approx(off.summary.seconds - loader.summary.seconds, rel=0.02)
-
-
-class FailedGpu(ZeusMonitor):
-    """After an error on the GPU, torch raises at every attempt to wait for it."""
-
-    failed = False
-
-    def _synchronise(self) -> None:
-        if self.failed:
-            raise RuntimeError("CUDA error: device-side assert triggered")
 
 
 def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu: VirtualGpu) -> None:

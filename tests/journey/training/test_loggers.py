@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.waiting import PATIENCE_SECONDS
+from support.programs import python_env, run_python
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("default")]  # what loggers warn of is theirs
 NAMES = {
@@ -137,10 +134,7 @@ def test_the_numbers_of_the_callback_are_those_in_the_loggers_files(
             pytest.skip(f"needs `pip install {needed}`")
     code = (HUGGINGFACE if framework == "transformers" else LIGHTNING) + END
     (tmp_path / "train.py").write_text(f"import os\nLOGGER = {logger!r}\n{code}")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "WANDB_", "MLFLOW_"))}
-    env = {
-        **clean,
-        "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
+    env = python_env(without=("ZEUS_", "CUDA_", "WANDB_", "MLFLOW_")) | {
         "ZEUS_GPU": "virtual:v100?clock=virtual",
         "ZEUS_VIRTUAL_STATE": str(tmp_path / "cards"),
         "ZEUS_PRICE_PER_KWH": "0.3",
@@ -153,16 +147,7 @@ def test_the_numbers_of_the_callback_are_those_in_the_loggers_files(
         "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns",
         "MLFLOW_ALLOW_FILE_STORE": "true",
     }
-    done = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python("train.py", cwd=tmp_path, env=env)
     said = {name: value for name, value in json.loads((tmp_path / "said.json").read_text()).items() if name in NAMES}
     assert set(said) == NAMES
     assert said["zeus/money"] == pytest.approx(0.3 * said["zeus/joules"] / 3.6e6)

@@ -7,15 +7,14 @@ import logging
 import math
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from support.paths import SOURCES
+from support.cards import RESNET, VirtualCards
+from support.programs import run_python
 from support.waiting import limits
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
@@ -26,7 +25,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from zeus import ZeusDataLoader  # noqa: E402
-from zeus.device.virtual import VirtualGpu, virtual_gpus  # noqa: E402
+from zeus.device.virtual import VirtualGpu  # noqa: E402
 from zeus.job import (  # noqa: E402
     Ending,
     Gpus,
@@ -40,7 +39,6 @@ from zeus.profile import ProfileKey  # noqa: E402
 from zeus.store import Store, open_store  # noqa: E402
 from zeus.training.summary import TrainingEnd  # noqa: E402
 
-GPU = "virtual:v100?clock=virtual&load=resnet50"
 pytestmark = pytest.mark.usefixtures("warm")
 NAME = "Tesla V100-PCIE-32GB"
 HERE = Gpus(NAME, 1, 250.0)
@@ -93,17 +91,12 @@ class Launcher:
 
 
 @pytest.fixture(autouse=True)
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
-    for name in [n for n in os.environ if n.startswith("ZEUS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("ZEUS_GPU", GPU)
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+def gpu(virtual_cards: VirtualCards, monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
+    card = virtual_cards(RESNET)[0]
     monkeypatch.setenv("ZEUS_QUIET", "1")
     monkeypatch.setenv("ZEUS_PATIENCE", "0")  # nobody waits for a store that does not come back
     monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(store_retry=0.2))
-    return virtual_gpus(GPU.partition(":")[2])[0]
+    return card
 
 
 @pytest.fixture
@@ -385,8 +378,5 @@ for _ in loader.epochs():
     loader.report_metric(0.9)
 print(loader.summary.ending)
 """
-    source = SOURCES
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == "reached\n"
+    assert run_python("-c", script).stdout == "reached\n"
     assert launcher.left().ending is Ending.CONVERGED

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from support.paths import SOURCES
-from support.waiting import PATIENCE_SECONDS
+from support.programs import LOOPBACK_ALONE, need_loopback_alone, python_env, run_python
 
 pytestmark = pytest.mark.usefixtures("warm_frameworks")
 
@@ -86,34 +83,20 @@ if __name__ == "__main__":
     tell(trainer.global_rank, energy.joules, None)
 """
 )
-LOOPBACK_ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]  # the ranks' store listens
 
 
-def run(
-    folder: Path, code: str, *arguments: str, around: list[str] | None = None
-) -> tuple[list[dict[str, float]], str]:
+def run(folder: Path, code: str, *arguments: str, around: Sequence[str] = ()) -> tuple[list[dict[str, float]], str]:
     """What each of two ranks wrote, and what they printed on stderr."""
     (folder / "train.py").write_text(code)
-    clean = {name: text for name, text in os.environ.items() if not name.startswith(("ZEUS_", "CUDA_"))}
-    done = subprocess.run(
-        [*(around or []), sys.executable, "train.py", *arguments],
-        cwd=folder,
-        env={
-            **clean,
-            "GLOO_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]),
-            "XDG_RUNTIME_DIR": str(folder),
-            "ZEUS_GPU": "virtual:v100x2?clock=virtual",
-            "ZEUS_KEEPER_STATE": str(folder / "keeper"),
-            "ZEUS_VIRTUAL_STATE": str(folder / "cards"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    env = python_env(without=("ZEUS_", "CUDA_")) | {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "XDG_RUNTIME_DIR": str(folder),
+        "ZEUS_GPU": "virtual:v100x2?clock=virtual",
+        "ZEUS_KEEPER_STATE": str(folder / "keeper"),
+        "ZEUS_VIRTUAL_STATE": str(folder / "cards"),
+    }
+    done = run_python("train.py", *arguments, cwd=folder, env=env, around=around)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)], done.stderr
 
 
@@ -129,8 +112,7 @@ def test_spawned_ranks_count_each_gpu_once(tmp_path: Path, made: str) -> None:
 @pytest.mark.peers
 def test_lightnings_own_launcher_has_each_gpu_counted_once_and_one_line_printed(tmp_path: Path) -> None:
     pytest.importorskip("lightning", reason="needs `pip install lightning`")
-    if subprocess.run([*LOOPBACK_ALONE, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs a network of its own: root, and the commands unshare and ip")
+    need_loopback_alone()
     (first, second), printed = run(tmp_path, LIGHTNING, around=LOOPBACK_ALONE)
     assert first["told"] == second["told"] == pytest.approx(first["cards"], rel=1e-6)
     assert sum(line.startswith("zeus:") for line in printed.splitlines()) == 1

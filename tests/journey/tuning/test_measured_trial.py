@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import zeus
 from zeus.device.virtual import VirtualGpu, VirtualMachine
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
@@ -43,6 +44,19 @@ def test_what_a_trial_used_is_what_the_card_counted(card: VirtualGpu) -> None:
         "zeus/eta": 0.3,
         "zeus/gpus": "1 x Tesla V100-PCIE-32GB",
     }
+
+
+def test_a_loader_that_tells_virtual_gpus_of_its_steps_is_not_told_for_again(card: VirtualGpu) -> None:
+    torch = pytest.importorskip("torch", reason="needs `pip install torch`")
+    data = torch.utils.data.TensorDataset(torch.zeros(6400, 1))
+    times = []
+    for loader in (range(100), zeus.ZeusDataLoader(data, 64)):
+        began = card.clock.now()
+        with MeasuredTrial("resnet", 64, mode="off") as measured:
+            for _ in measured.steps(loader):
+                pass
+        times.append(card.clock.now() - began)
+    assert times[1] == pytest.approx(times[0])
 
 
 def test_an_evaluation_counts_too_and_nothing_after_the_block(card: VirtualGpu) -> None:

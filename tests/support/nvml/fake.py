@@ -21,7 +21,6 @@ import mmap
 import os
 import shutil
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +31,7 @@ from typing import Any
 
 import pytest
 
-from support.waiting import PATIENCE_SECONDS
+from support.programs import run_python
 
 SONAME = "libnvidia-ml.so.1"
 GROUPS = (
@@ -356,10 +355,7 @@ def build(folder: Path, without: Iterable[str] = ()) -> Path:
 
 def python(script: str, env: dict[str, str]) -> str:
     """What a script prints in a process of its own."""
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return run_python("-c", script, env=env).stdout.strip()
 
 
 def _load(library: Path) -> ctypes.CDLL:

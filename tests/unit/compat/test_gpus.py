@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from support.cards import VirtualCards
 from zeus.compat.gpus import GPU, EmptyGPUs, ZeusGPUHeterogeneousError, amdsmi_is_available, get_gpus, nvml_is_available
-from zeus.device.virtual import VirtualGpu, virtual_gpus
+from zeus.device.virtual import VirtualGpu
 from zeus.errors import NoDevice, NotPermitted, Unsupported
 
 
 @pytest.fixture
-def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[VirtualGpu]:
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    return virtual_gpus("v100x2?clock=virtual")
+def cards(virtual_cards: VirtualCards) -> list[VirtualGpu]:
+    return virtual_cards("v100x2?clock=virtual")
 
 
 def test_readings_are_those_of_the_cards(cards: list[VirtualGpu]) -> None:

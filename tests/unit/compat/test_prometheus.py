@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("prometheus_client", reason="needs `pip install prometheus-client`")
 
+from support.cards import VirtualCards
 from support.served import Heard, odd_service
 from zeus.compat.prometheus import EnergyCumulativeCounter, EnergyHistogram, PowerGauge
-from zeus.device.virtual import VirtualMachine, virtual_gpus
+from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, WindowError
 
 
@@ -43,11 +43,8 @@ def gateway() -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VirtualMachine:
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return virtual_gpus("v100x2?clock=virtual")[0].machine
+def machine(virtual_cards: VirtualCards) -> VirtualMachine:
+    return virtual_cards("v100x2?clock=virtual")[0].machine
 
 
 def test_a_histogram_counts_windows_by_what_they_used(machine: VirtualMachine, gateway: Gateway) -> None:

@@ -50,14 +50,19 @@ def test_steps_shorter_than_a_round_add_up_to_the_whole_way(period: int, data: s
     assert total == sum(steps)
 
 
+def played(readings: list[int], moments: list[float]) -> Domain:
+    """A counter that shows these microjoules when it is read at these moments."""
+    shown, clock = iter(readings), iter(moments)
+    return Domain(
+        Path("zone"),
+        lambda path: str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown)),
+        lambda: next(clock),
+    )
+
+
 @given(st.lists(st.integers(0, PERIOD_UJ - 1), min_size=2, max_size=20))
 def test_energy_never_falls_whatever_the_counter_shows(readings: list[int]) -> None:
-    shown = iter(readings)
-
-    def read(path: Path) -> str:
-        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
-
-    domain = Domain(Path("zone"), read)
+    domain = played(readings, [0.0] * len(readings))
     joules = [domain.reading().joules for _ in readings]
     assert joules == sorted(joules)
     assert joules[0] == pytest.approx(readings[0] / 1e6)
@@ -142,23 +147,13 @@ def test_a_zone_that_is_half_there_is_passed_over(server: Path) -> None:
 
 def test_a_counter_that_a_sleep_set_back_invents_no_energy() -> None:
     """After a suspend some counters begin at 0: taken for a round, that would be a hundred kilojoules from nowhere."""
-    shown, clock = iter([200_000_000_000, 1_000_000, 3_000_000]), iter([100.0, 101.0, 102.0])
-
-    def read(path: Path) -> str:
-        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
-
-    domain = Domain(Path("zone"), read, lambda: next(clock))
+    domain = played([200_000_000_000, 1_000_000, 3_000_000], [100.0, 101.0, 102.0])
     joules = [domain.reading().joules for _ in range(3)]
     assert [later - joules[0] for later in joules[1:]] == pytest.approx([1.0, 3.0])
 
 
 def test_a_counter_that_really_came_round_between_two_rare_looks_is_believed() -> None:
-    shown, clock = iter([200_000_000_000, 1_000_000]), iter([100.0, 300.0])
-
-    def read(path: Path) -> str:
-        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
-
-    domain = Domain(Path("zone"), read, lambda: next(clock))
+    domain = played([200_000_000_000, 1_000_000], [100.0, 300.0])
     before = domain.reading().joules
     assert domain.reading().joules - before == pytest.approx(62_144.33, rel=1e-3)
 
@@ -221,23 +216,13 @@ def test_a_counter_that_fails_at_either_end_leaves_its_energy_unknown(files: Pow
 
 
 def test_a_counter_that_nobody_could_read_for_longer_than_a_wrap_takes_is_unknown() -> None:
-    shown, clock = iter([10_000_000, 20_000_000, 30_000_000]), iter([0.0, 100.0, 1000.0])
-
-    def read(path: Path) -> str:
-        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
-
-    domain = Domain(Path("zone"), read, lambda: next(clock))
+    domain = played([10_000_000, 20_000_000, 30_000_000], [0.0, 100.0, 1000.0])
     first, second, third = (domain.reading() for _ in range(3))
     assert (first.breaks, second.breaks, third.breaks) == (0, 0, 1), "524 s are enough for a wrap at 500 W"
 
 
 def test_a_reset_in_between_leaves_the_energy_unknown_but_the_next_stretch_known() -> None:
-    shown, clock = iter([200_000_000_000, 1_000_000, 3_000_000]), iter([100.0, 101.0, 102.0])
-
-    def read(path: Path) -> str:
-        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
-
-    domain = Domain(Path("zone"), read, lambda: next(clock))
+    domain = played([200_000_000_000, 1_000_000, 3_000_000], [100.0, 101.0, 102.0])
     first, second, third = (domain.reading() for _ in range(3))
     assert first.breaks != second.breaks == third.breaks
     assert third.joules - second.joules == pytest.approx(2.0)

@@ -107,10 +107,6 @@ def test_a_function_that_does_not_know_leaves_the_hour_unknown(function) -> None
     assert Prices(gco2e_per_kwh=function).footprint({498545: 3.6e6}).gco2e_covers == 0.0
 
 
-def test_a_price_may_be_negative() -> None:
-    assert Prices(lambda _: -0.1).footprint({498545: 3.6e6}).money == pytest.approx(-0.1)
-
-
 def test_what_covers_only_a_part_says_so() -> None:
     found = Footprint.of([(5.4e6, 0.3, 400.0), (1.8e6, None, 400.0)], "EUR", has_price=True, has_carbon=True)
     assert (
@@ -128,6 +124,7 @@ def test_a_rate_that_is_none_is_refused_at_once(rate: Any) -> None:
 
 
 def test_a_price_may_be_negative_and_a_carbon_intensity_may_not() -> None:
-    assert Prices(per_kwh=-0.1).at(7) == (-0.1, None)
+    assert Prices(per_kwh=-0.1).at(7) == Prices(lambda _: -0.1).at(7) == (-0.1, None)
+    assert Prices(lambda _: -0.1).footprint({498545: 3.6e6}).money == pytest.approx(-0.1)
     with pytest.raises(InputError, match="gco2e_per_kwh=-1: give a number from 0"):
         Prices(gco2e_per_kwh=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,13 +28,13 @@ class JobReport:
     """
 
     job: Job
-    trials: tuple[Kept, ...]
+    trials: Sequence[Kept]
     ledger: JobLedger
     gpus: Gpus | None  # the GPUs of the last trial; None before the first
     following: Decision | None  # what an ask would get now
     stuck: str | None  # why an ask would get nothing, or why this cannot be told
     _state: Any  # of its policy; None: another version of Zeus made the job
-    _notes: tuple[Profiled | Pardoned, ...]
+    _notes: Sequence[Profiled | Pardoned]
     _profiles: Mapping[ProfileKey, PowerProfile]
 
     @property
@@ -87,8 +87,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
         NotKnown: There is no such job.
         StoreError: The store did not answer.
     """
-    job, trials = store.job(job_id), tuple(store.trials(job_id))
-    profiles, notes = store.profiles(job_id), tuple(store.notes(job_id))
+    job, trials, notes, profiles = store.past(job_id)
     gpus = replace(trials[-1].trial.ask.gpus, include=job.spec.include) if trials else None
     state, following, stuck = None, None, None
     try:

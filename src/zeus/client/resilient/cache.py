@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class CachedTrial(Checked, frozen=True):
     spec: JobSpec | None = None  # that such a trial runs with
     life: str = ""  # of the job, as last seen when the trial began
     is_accepted: bool = False  # whether the store has accepted how it ended
+    stored: Trial | None = None  # what a trial that began without the store became there, once it was reported
 
 
 class OfflineCache:
@@ -76,9 +77,15 @@ class OfflineCache:
 
     def runs_alone(self, job_id: str) -> bool:
         """Whether a trial that began without the store is running here."""
-        numbers = [int(path.stem) for path in self._of(job_id).glob("[0-9]*.json") if path.stem.isdecimal()]
-        some = [self.trial(job_id, number) for number in numbers if number >= ALONE]
-        return any(one is not None and one.trial.ending is Ending.OPEN for one in some)
+        return any(one.trial.ending is Ending.OPEN for one in self._began_alone(job_id))
+
+    def _began_alone(self, job_id: str) -> Iterator[CachedTrial]:
+        """The trials that began without the store."""
+        numbers = {int(path.stem) for path in self._of(job_id).glob("[0-9]*.json") if path.stem.isdecimal()}
+        numbers |= {number for job, number in self._unwritten if job == job_id}
+        for number in numbers:
+            if number >= ALONE and (cached := self.trial(job_id, number)) is not None:
+                yield cached
 
     def keep(self, job_id: str, cached: CachedTrial) -> None:
         """Keep a copy of a trial on disk, or in memory if the disk fails."""
@@ -94,6 +101,12 @@ class OfflineCache:
         """Mark the trial as accepted by the store. The copy stays for when the store is unreachable again."""
         if (cached := self.trial(job_id, trial.number)) is not None:
             self.keep(job_id, replace(cached, trial=trial, is_accepted=True))
+
+    def mark_stored(self, job_id: str, key: str, stored: Trial) -> None:
+        """Mark the trial that was reported under this key: it is this one in the store."""
+        for cached in self._began_alone(job_id):
+            if cached.key == key:
+                self.keep(job_id, replace(cached, stored=stored))
 
     def drop(self, job_id: str, number: int, trial_id: str = "") -> None:
         """Remove the copy, unless it is of another trial with the same number: the store's state counts now."""

@@ -154,8 +154,13 @@ class ResilientJobs:
     # ------------------------------------------------------------------ on the way
 
     def trial(self, ref: TrialRef) -> Kept:
-        """A trial as the store has it. The local copy counts if the store is unreachable or misses its end."""
+        """A trial as the store has it. The local copy counts if the store is unreachable or misses its end.
+
+        A trial that began without the store has another number there, once it was reported.
+        """
         cached = self._cached(ref)
+        if cached is not None and (stored := cached.stored) is not None:
+            cached, ref = CachedTrial(stored, is_accepted=True), TrialRef(ref.job_id, stored.number, stored.id)
         if cached is not None:
             copy = Kept(trial=cached.trial, asked_at="", changed_at="", leased_until=None, so_far=cached.so_far)
             if ref.number >= ALONE or (cached.trial.ended is not None and not cached.is_accepted):
@@ -220,7 +225,7 @@ class ResilientJobs:
             raise StoreError(
                 f"the store did not answer. The outcome of trial {ref.number} waits in {self._outbox.spool.folder}."
             )
-        self._cache.keep(ref.job_id, replace(cached, trial=after))
+        self._cache.keep(ref.job_id, replace(self._cached(ref) or cached, trial=after))
         return after
 
     def _ending(self, ref: TrialRef, cached: CachedTrial | None, outcome: Outcome) -> Message:

@@ -127,8 +127,11 @@ class Outbox:
             if isinstance(message, TrialEnded):
                 self.cache.drop(message.job_id, message.number, message.trial_id)
             raise
-        if isinstance(message, TrialEnded) and trial is not None:
-            self.cache.mark_accepted(message.job_id, trial)
+        match message:
+            case TrialEnded(job_id=job_id) if trial is not None:
+                self.cache.mark_accepted(job_id, trial)
+            case OfflineRun(spec=spec, key=key) if trial is not None:
+                self.cache.mark_stored(spec.id, key, trial)
         return trial
 
     def _deliver(self, message: Message) -> Trial | None:

@@ -19,7 +19,9 @@ from pathlib import Path
 from zeus import settings
 from zeus.device import container
 from zeus.device.gpu import Gpu
-from zeus.device.keeper.keeper import Keeper, RestoreResult, audit_log, log
+from zeus.device.keeper.audit import audit_log
+from zeus.device.keeper.keeper import Keeper, log
+from zeus.device.keeper.loan import RestoreResult
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import group_id, policy_of
 from zeus.device.keeper.server import serve_private, serve_system

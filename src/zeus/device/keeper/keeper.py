@@ -3,138 +3,35 @@
     free ──lend──▶ lent ──set──▶ lowered ──restore──▶ free
                      └──────────restore──────────────▶ free
 
-Whoever holds a GPU's lock owns everything about that GPU. So a `Loan` is used by one thread and needs no other lock.
-The keeper updates the GPU's note before and after each step. The note thus lists exactly the limits that Zeus may have
-put in force, even if a process dies in between. The next keeper that gets the lock restores the limit found.
-
-The limit found is restored, with one exception. If the limit in force is neither that nor one that Zeus set, somebody
-else (such as an administrator) changed it during the lease. Then it stays.
-
-Each limit that is set, restored or refused is one line of the audit:
-
-    set allowed gpu=GPU-1 old_watts=250 new_watts=150 user=alice uid=1000 pid=4711 job="asr"
-    set refused gpu=GPU-1 old_watts=250 new_watts=100 user=alice uid=1000 pid=4711 job="asr" reason="..."
-    restore allowed gpu=GPU-1 old_watts=150 new_watts=250 user=alice uid=1000 pid=4711 job="asr"
+The next keeper that gets the lock of a GPU restores the limit that its note says was found.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from zeus.device.gpu import Capability, Gpu, check_limit, refuse_if_read_only
-from zeus.device.keeper.notes import Note, Notes, UnreadableNote, near, same
-from zeus.device.keeper.policy import Allowed, user_name
-from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, ReadOnly, Unsupported, ZeusError
+from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
+from zeus.device.keeper.audit import audit, borrower
+from zeus.device.keeper.loan import LentGpu, Loan, Restoration, RestoreResult, restore
+from zeus.device.keeper.notes import Note, Notes, UnreadableNote, same
+from zeus.device.keeper.policy import Allowed
+from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, Unsupported, ZeusError
 from zeus.files import FileLock
 
 log = logging.getLogger("zeus.device.keeper")
-audit_log = logging.getLogger("zeus.device.keeper.audit")
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # less than a second in total: a limit must be restored within one
 PATIENCE_SECONDS = 2.0  # how long to wait for a GPU whose last holder has just died and is being cleaned up
 _POLL_SECONDS = 0.02
-_JOB_LENGTH = 200  # letters in the audit; a client sends as many as it likes
-_REASON_LENGTH = 500
-
-
-class Restoration(StrEnum):
-    """How the lending of one GPU ended."""
-
-    RESTORED = "restored"  # the limit found was restored
-    UNCHANGED = "unchanged"  # it was still in force
-    LEFT = "left"  # somebody else had changed it, so it stays
-    VOID = "void"  # the note was from another boot
-    FAILED = "failed"  # could not be restored; the note stays for the next try
 
 
 _LEVELS = {Restoration.LEFT: logging.WARNING, Restoration.FAILED: logging.ERROR}  # the others: INFO
 _VERDICTS = {Restoration.RESTORED: "allowed", Restoration.FAILED: "failed"}  # for the audit; the others changed nothing
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreResult:
-    """How a GPU was restored, the limit found, and the one in force now if known."""
-
-    uuid: str
-    ending: Restoration
-    found_watts: float | None = None
-    limit_watts: float | None = None
-    message: str = ""
-
-
-def restore(gpu: Gpu, note: Note) -> RestoreResult:
-    """Try once to restore the limit. Raises whatever the card raises."""
-    now, found = gpu.limit(), note.found_watts
-    if note.is_foreign(now):
-        ending = Restoration.LEFT
-        message = f"left at {now:g} W, which somebody else set during the lease. It was at {found:g} W before."
-    elif same(now, found):
-        ending, message = Restoration.UNCHANGED, f"still at its limit of {found:g} W."
-    else:
-        gpu.set_limit(found)
-        now = gpu.limit()
-        if not near(now, found):
-            raise DeviceError(f"GPU {note.uuid}: set {found:g} W, but {now:g} W is in force.")
-        ending, message = Restoration.RESTORED, f"restored its limit of {found:g} W."
-    if note.switched_persistence and note.found_persistence is False:
-        # After the limit: with persistence off, the driver may unload at once and lose the limit.
-        try:
-            gpu.set_persistence(False)
-        except DeviceError as e:
-            log.warning("GPU %s: persistence mode stays on: %s", note.uuid, e)
-    return RestoreResult(note.uuid, ending, found, now, f"GPU {note.uuid}: {message}")
-
-
-def borrower(uid: int | None = None, pid: int | None = None, job: str = "") -> str:
-    r"""For whom the keeper acts, as the audit has it. Unknown is `-`.
-
-    The kernel says who user and process are. The client names the job, which is quoted so that it cannot imitate other
-    fields or another line.
-
-    >>> print(borrower(0, 4711, 'asr" user=alice\nset allowed'))
-    user=root uid=0 pid=4711 job="asr\" user=alice\nset allowed"
-    >>> print(borrower())
-    user=- uid=- pid=- job=-
-    """
-    user, number, process = ("-" if x is None else str(x) for x in (None if uid is None else user_name(uid), uid, pid))
-    return f"user={user} uid={number} pid={process} job={json.dumps(job[:_JOB_LENGTH]) if job else '-'}"
-
-
-def audit(
-    event: str, verdict: str, uuid: str, old: float | None, new: float | None, who: str, reason: str = ""
-) -> None:
-    """Log one line of the audit.
-
-    Args:
-        event: "lease", "set" or "restore".
-        verdict: "allowed", "refused" by a rule of the keeper, or "failed" in the driver.
-        uuid: The GPU.
-        old: The limit before, in watts. None: not known.
-        new: The limit after, or the one asked for.
-        who: For whom (`borrower`).
-        reason: Why not.
-    """
-    before, after = ("-" if watts is None else f"{watts:g}" for watts in (old, new))
-    why = f" reason={json.dumps(reason[:_REASON_LENGTH])}" if reason else ""
-    audit_log.info("%s %s gpu=%s old_watts=%s new_watts=%s %s%s", event, verdict, uuid, before, after, who, why)
-
-
-@dataclass(slots=True)
-class _Lent:
-    """One GPU on loan."""
-
-    gpu: Gpu
-    lock: FileLock
-    note: Note
-    ceiling_watts: float  # the lowest limit that anybody else had set; Zeus never goes above it
-    in_force_watts: float  # as the card last reported it
 
 
 class Keeper:
@@ -179,7 +76,7 @@ class Keeper:
         who = who or borrower(os.geteuid(), os.getpid())
         cards = [self.card(uuid) for uuid in wanted]  # before the deadline starts: opening the driver is slow
         deadline = time.monotonic() + patience
-        lent: list[_Lent] = []
+        lent: list[LentGpu] = []
         try:
             for uuid, gpu in zip(wanted, cards, strict=True):
                 if Capability.LIMITS not in gpu.spec.capabilities:
@@ -189,7 +86,7 @@ class Keeper:
         except BaseException:
             self.restore(lent)
             raise
-        return Loan(self, lent, allowed or Allowed(), who)
+        return Loan(self.notes, self.restore, lent, allowed or Allowed(), who)
 
     def recover(self, uuids: Sequence[str] | None = None) -> list[RestoreResult]:
         """Restore what a dead keeper left behind, by default on all GPUs. Those on lease are not touched."""
@@ -219,7 +116,7 @@ class Keeper:
                 raise NoDevice(f"there is no GPU {uuid} on this machine. Its GPUs are: {present}.")
             return self._cards[uuid]
 
-    def restore(self, lent: Sequence[_Lent]) -> list[RestoreResult]:
+    def restore(self, lent: Sequence[LentGpu]) -> list[RestoreResult]:
         """Restore these GPUs and release their locks."""
         try:
             results = self._restore_each([(one.gpu, one.note) for one in lent])
@@ -291,7 +188,7 @@ class Keeper:
             self._pause(_POLL_SECONDS)
         return lock
 
-    def _begin(self, gpu: Gpu, lock: FileLock, who: str) -> _Lent:
+    def _begin(self, gpu: Gpu, lock: FileLock, who: str) -> LentGpu:
         """Write down the limit of a GPU whose lock we hold, and try the right to set it. Releases the lock if not."""
         uuid = gpu.spec.uuid
         try:
@@ -311,7 +208,7 @@ class Keeper:
         except BaseException:
             lock.release()
             raise
-        return _Lent(gpu, lock, note, ceiling_watts=now, in_force_watts=now)
+        return LentGpu(gpu, lock, note, ceiling_watts=now, in_force_watts=now)
 
     def _recover_one(self, uuid: str) -> RestoreResult | None:
         try:
@@ -337,146 +234,6 @@ class Keeper:
             message = f"GPU {uuid}: dropped a note from another boot."
             return self._report(RestoreResult(uuid, Restoration.VOID, note.found_watts, message=message))
         return self._restore_each([(self.card(uuid), note)])[0]
-
-
-class Loan:
-    """Some GPUs lent together."""
-
-    def __init__(self, keeper: Keeper, lent: Sequence[_Lent], allowed: Allowed, who: str) -> None:
-        self._keeper = keeper
-        self._lent = {one.note.uuid: one for one in lent}
-        self._allowed = allowed
-        self._who = who  # for whom, as the audit has it
-
-    @property
-    def found(self) -> dict[str, float]:
-        """The limits that will be restored, in watts by UUID."""
-        return {uuid: one.note.found_watts for uuid, one in self._lent.items()}
-
-    def set(self, watts: Mapping[str, float]) -> dict[str, float]:
-        """Set these limits, all or none, and return those now in force."""
-        before = {uuid: one.in_force_watts for uuid, one in self._lent.items()}
-        try:
-            limits = self._set_all(watts)
-        except Exception as e:
-            verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
-            named = {uuid if uuid in self._lent else "-": value for uuid, value in watts.items()}  # a client names any
-            for uuid, value in named.items():
-                audit("set", verdict, uuid, before.get(uuid), value, self._who, str(e))
-            raise
-        for uuid, value in limits.items():
-            audit("set", "allowed", uuid, before[uuid], value, self._who)
-        return limits
-
-    def _set_all(self, watts: Mapping[str, float]) -> dict[str, float]:
-        refuse_if_read_only("setting a power limit")
-        if not watts:
-            raise InputError("no GPU is named. Name at least one to set a limit on.")
-        for uuid in watts:
-            if uuid not in self._lent:
-                raise InputError(f"GPU {uuid} is not part of this lease, which has {', '.join(self._lent) or 'none'}.")
-        before = {uuid: self._in_force(self._lent[uuid]) for uuid in watts}
-        for uuid, value in watts.items():
-            _check(self._lent[uuid], value)
-            self._permit(self._lent[uuid], value)
-        touched: list[_Lent] = []
-        try:
-            for uuid, value in watts.items():
-                touched.append(self._lent[uuid])
-                self._set(self._lent[uuid], value)
-        except BaseException:
-            for one in touched:
-                self._undo(one, before[one.note.uuid])
-            raise
-        return {uuid: self._lent[uuid].in_force_watts for uuid in watts}
-
-    def _permit(self, one: _Lent, watts: float) -> None:
-        """Raise InputError if the policy does not allow this limit. To return to the limit found is always allowed."""
-        refusal = self._allowed.refusal(one.gpu.spec, watts)
-        if refusal and not same(watts, one.note.found_watts):
-            raise InputError(refusal)
-
-    def restore(self) -> list[RestoreResult]:
-        """Restore the limits found. May be called twice."""
-        lent, self._lent = list(self._lent.values()), {}
-        return self._keeper.restore(lent)
-
-    def _in_force(self, one: _Lent) -> float:
-        """The limit in force. If somebody else set it meanwhile, it becomes the limit to restore and our ceiling."""
-        now = one.gpu.limit()
-        if one.note.is_foreign(now):
-            self._adopt(one, now)
-        one.in_force_watts = now
-        return now
-
-    def _adopt(self, one: _Lent, watts: float, setting: float | None = None) -> None:
-        """Make somebody else's limit our ceiling and the one to restore. `setting` is the limit we set next, if any."""
-        log.warning(
-            "GPU %s: somebody else set %g W during the lease. Zeus will restore that at the end, not %g W.",
-            one.note.uuid, watts, one.note.found_watts,
-        )  # fmt: skip
-        one.ceiling_watts = min(one.ceiling_watts, watts)
-        self._write(one, replace(one.note, found_watts=watts, ours_watts=(), setting_watts=setting))
-
-    def _set(self, one: _Lent, watts: float) -> None:
-        """Set a limit. Before and after, the note lists exactly the limits that Zeus may have put in force."""
-        switch = one.note.found_persistence is False and not one.note.switched_persistence
-        note = replace(one.note, ours_watts=(one.in_force_watts,), setting_watts=watts)
-        self._write(one, replace(note, switched_persistence=True) if switch else note)
-        if switch:
-            try:
-                one.gpu.set_persistence(True)  # otherwise the limit is lost when the driver has no client
-            except DeviceError as e:
-                log.info("GPU %s: persistence mode stays off: %s", one.note.uuid, e)
-        now = one.gpu.limit()  # keep this close to the set: a limit that somebody sets in between is lost
-        if not same(now, one.in_force_watts):
-            self._adopt(one, now, setting=watts)
-        self._apply(one, watts)
-        self._write(one, replace(one.note, ours_watts=(one.in_force_watts,), setting_watts=None))
-
-    def _apply(self, one: _Lent, watts: float) -> None:
-        """Set a limit on the card, if its ceiling allows.
-
-        If the card then shows another limit, either the card rounds coarsely or somebody else set one in between.
-        Setting it a second time tells which, because a card rounds the same way twice. Until then, the note holds the
-        other limit.
-        """
-        _check(one, watts)
-        one.gpu.set_limit(watts)
-        one.in_force_watts = now = one.gpu.limit()
-        if near(now, watts):
-            return
-        note, ceiling = one.note, one.ceiling_watts
-        self._adopt(one, now, setting=watts)
-        one.gpu.set_limit(watts)
-        one.in_force_watts = one.gpu.limit()
-        if same(one.in_force_watts, now):
-            one.note, one.ceiling_watts = note, ceiling
-        elif watts > one.ceiling_watts:
-            one.gpu.set_limit(now)
-            one.in_force_watts = one.gpu.limit()
-            _check(one, watts)
-
-    def _undo(self, one: _Lent, watts: float) -> None:
-        """Go back to the limit before a failed set, but not above one that somebody else has set since."""
-        try:
-            self._in_force(one)
-            self._set(one, min(watts, one.ceiling_watts))
-        except Exception as e:
-            log.error("GPU %s: could not go back to %g W: %s", one.note.uuid, watts, e)
-
-    def _write(self, one: _Lent, note: Note) -> None:
-        self._keeper.notes.write(note)
-        one.note = note
-
-
-def _check(one: _Lent, watts: float) -> None:
-    check_limit(one.gpu.spec, watts)
-    if watts > one.ceiling_watts:
-        raise InputError(
-            f"GPU {one.note.uuid}: {watts:g} W is above the {one.ceiling_watts:g} W found. Zeus never raises a limit. "
-            "Raise it yourself before the training starts."
-        )
 
 
 def _named(gpus: Iterable[Gpu]) -> Iterator[tuple[str, Gpu]]:

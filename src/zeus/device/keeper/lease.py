@@ -45,6 +45,7 @@ from zeus.device.virtual.machine import passed_on
 from zeus.errors import DeviceError, InputError, KeeperLost, NoDevice, NotPermitted, Unsupported, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
+_warn_once = functools.cache(log.warning)  # of each text
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 START_SECONDS = 60.0  # for the interpreter of a private keeper to start on a very busy machine
@@ -374,8 +375,3 @@ def _environment() -> dict[str, str]:
     if folders:
         variables["PYTHONPATH"] = os.pathsep.join(folders)
     return variables
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)

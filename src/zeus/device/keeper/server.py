@@ -31,7 +31,9 @@ from typing import Any
 from zeus import settings
 from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
-from zeus.device.keeper.keeper import Keeper, Loan, audit, borrower, log
+from zeus.device.keeper.audit import audit, borrower
+from zeus.device.keeper.keeper import Keeper, log
+from zeus.device.keeper.loan import Loan
 from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_id, group_name
 from zeus.errors import InputError, LeaseRefused, NotPermitted, ZeusError
 from zeus.files import FileLock, open_folder

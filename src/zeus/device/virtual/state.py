@@ -9,7 +9,6 @@ holder dies.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import hashlib
 import os
 import shutil
@@ -17,7 +16,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from pathlib import Path
 from zeus import settings
 from zeus.device.ranks import rank, shared_folder
 from zeus.errors import InputError
-from zeus.files import boot_id
+from zeus.files import boot_id, locked
 from zeus.fork import renew_after_fork
 
 MAX_CARDS = 16
@@ -159,15 +158,12 @@ class FileState(MemoryState):
                 if self._path.is_dir():
                     raise InputError(f"{self._path} is a folder. Set ZEUS_VIRTUAL_STATE to a file.")
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            if not self._depth:
-                fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    fcntl.flock(self._file, fcntl.LOCK_UN)
+            with nullcontext() if self._depth else locked(self._file):
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
 
 
 def state_file(cards: str) -> Path:

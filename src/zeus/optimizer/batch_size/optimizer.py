@@ -23,12 +23,11 @@ from zeus.distributed.group import RankGroup, SingleRank, broadcast, rank_group
 from zeus.errors import DeviceError, InputError
 from zeus.job import Ending, JobSpec, Kind, Outcome, replace
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import need_included
-from zeus.monitor.gpus_of import gpus_of
+from zeus.monitor.gpus_of import gpus_of, need_included
 from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.raised import RaisedSince
-from zeus.optimizer.recorder import limit_found
+from zeus.optimizer.shared_window import limit_found
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
 from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine

@@ -22,8 +22,7 @@ from zeus.errors import InputError, ZeusError
 from zeus.job import Gpus, JobSpec
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import cards_of, counted_once, need_included, refuse_without_cpu
-from zeus.monitor.gpus_of import gpus_like, gpus_of
+from zeus.monitor.gpus_of import cards_of, counted_once, gpus_like, gpus_of, need_included, refuse_without_cpu
 from zeus.store import Store
 from zeus.trial.knowledge import Knowledge
 

@@ -1,16 +1,10 @@
 """Profiles power limits during the first training steps and keeps the best (§4.2). The shell around the profiler.
 
-    training step ──▶ recorder ──segment of steps──▶ profiler ──▶ next limit ──keeper──▶ GPUs
+    training step ──▶ recorder ──segment of steps──▶ profiler ──▶ next limit ──training limits──▶ GPUs
                                                          └─ Done ─▶ best limit (optimize) or the one found (observe)
 
-Its own states, beside the profiler's:
-
-    Idle ──training begins──▶ Profiling ──profiler is Done──▶ Holding
-      ▲                           │  ▲────steps changed────────┘ │
-      │                           └──────┬───────────────────────┘ something failed, or no lease
-      └──training ends────────────── GivenUp(reason)
-
-A failure of a GPU, the keeper or a file ends the profiling, never the training.
+While the limits are lent (`training_limits`), it profiles until the profiler is done, and again if steps change. A
+failure of a GPU, the keeper or a file ends the profiling, never the training.
 """
 
 from __future__ import annotations
@@ -19,14 +13,12 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.callback import Callback
 from zeus.cost import GPU_ONLY, ZERO, Include, included
-from zeus.device.keeper import Lease, Observing, lend
 from zeus.distributed.group import RankGroup, SingleRank
-from zeus.errors import DeviceError, InputError, ZeusError
+from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import profiler
@@ -34,8 +26,9 @@ from zeus.optimizer.power_limit.drift_watch import DriftWatch
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
+from zeus.optimizer.power_limit.training_limits import GivenUp, Idle, Lent, TrainingLimits
 from zeus.optimizer.raised import RaisedSince
-from zeus.optimizer.recorder import Recorder, setting_limit
+from zeus.optimizer.recorder import Recorder
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 from zeus.settings import Mode, ProfilingPlan, profiling_plan
 from zeus.settings import mode as chosen_mode
@@ -45,37 +38,6 @@ log = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 0.1  # shortest measurement of steps: sensors cannot resolve shorter ones
 COMPARED = 2  # after this pass an evaluation runs at another limit than the rest, so that both are measured
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """There is no lease: no training runs, or there is no limit to choose."""
-
-    why_not: str | None = None  # why no limits were set in the last training
-
-
-@dataclass(frozen=True, slots=True)
-class Profiling:
-    """Limits are being profiled."""
-
-    lease: Lease | None  # None: this rank counts no GPU; other ranks set the limits
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Profiling is over. The best limit is in force, or in observer mode the one found."""
-
-    lease: Lease | None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """Limits are not changed for the rest of this training."""
-
-    why_not: str
-
-
-Phase = Idle | Profiling | Holding | GivenUp
 
 
 class GlobalPowerLimitOptimizer(Callback):
@@ -158,16 +120,12 @@ class GlobalPowerLimitOptimizer(Callback):
             None if include is None else included(include),
         )
         self._setup = set_up(monitor, self._group, wishes)
-        self._group.on_loss(self._restore, self._part)
+        self._limits = TrainingLimits(monitor, self._setup.gpus, self._group, self._setup.include)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
-        self._phase: Phase = Idle()
         self._recorder: Recorder | None = None  # while limits are being profiled
-        self._error: str | None = None  # why this rank could not set a limit
         self._counts = False  # whether the steps that are delivered now ran at the limit that is being measured
         self._few = 0, ZERO  # steps that are still too few to be measured well, and what they used
-        self._parted: str | None = None  # the ranks no longer choose limits together, because of this
-        self._restored = False  # whether the limits of this training were restored for that reason
         self._drift = DriftWatch(recheck, self._group)
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
         self._pace: float | None = None  # seconds per step, the same on all ranks
@@ -202,9 +160,7 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def measured(self) -> PowerProfile | None:
         """The limits measured so far, also if profiling has not ended yet. None if there are none."""
-        if self._profiler is None or not self._profiler.known:
-            return None
-        return profiler.so_far(self._profiler)
+        return profiler.so_far(self._profiler) if self._profiler is not None and self._profiler.known else None
 
     @property
     def best_limit(self) -> float | None:
@@ -232,12 +188,17 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def is_profiling(self) -> bool:
         """Whether limits are being profiled."""
-        return isinstance(self._phase, Profiling)
+        return isinstance(self._limits.state, Lent) and not isinstance(self._profiler, Done)
+
+    @property
+    def _is_holding(self) -> bool:
+        """Whether profiling is over, and the limit that it chose is in force, or in observer mode the one found."""
+        return isinstance(self._limits.state, Lent) and isinstance(self._profiler, Done)
 
     @property
     def why_not(self) -> str | None:
         """Why no limits are set, or None if they are."""
-        return self._phase.why_not if isinstance(self._phase, Idle | GivenUp) else None
+        return self._limits.why_not
 
     def on_train_begin(self) -> None:
         """Training begins. Take the lease, and set the best limit at once if the profile is known already."""
@@ -253,7 +214,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._last_end = self._setup.clock.now()
         with self._guarded():
             if self._passes == COMPARED + 1 and self._compares:
-                self._settle()
+                self._set_best()
             if self._recorder is not None:
                 self._recorder.cut(Kind.EVALUATION, 0)
 
@@ -266,13 +227,11 @@ class GlobalPowerLimitOptimizer(Callback):
         seconds = now - (self._last_end if self._last_end is not None else now)
         self._last_end = now
         self._heed()
-        match self._phase:
-            case Profiling():
-                with self._guarded():
-                    self._advance(seconds)
-            case Holding() if self._drift.is_due(self._passes):
-                with self._guarded():
-                    self._watch_for_drift(seconds)
+        with self._guarded():
+            if self.is_profiling:
+                self._advance(seconds)
+            elif self._is_holding and self._drift.is_due(self._passes):
+                self._watch_for_drift(seconds)
 
     def on_epoch_end(self) -> None:
         """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
@@ -283,25 +242,20 @@ class GlobalPowerLimitOptimizer(Callback):
                 self._recorder.cut_steps()
                 self._recorder.deliver(wait=self._group.size > 1)
             if self._passes == COMPARED and self._compares and self._setup.plan is not None:
-                self._set(self._setup.plan.limits[0] if self.mode is Mode.OPTIMIZE else self.best_limit)
+                self._limits.set(self._setup.plan.limits[0] if self.mode is Mode.OPTIMIZE else self.best_limit)
         self._last_end = None
 
     @property
     def _compares(self) -> bool:
         """Whether one evaluation runs at another limit, the highest or the best. Only if this training has profiled."""
-        return self._setup.stored is None and isinstance(self._phase, Holding)
+        return self._setup.stored is None and self._is_holding
 
     def on_train_end(self) -> None:
         """Training has ended. Restore the limit found. The profile is kept for another training with this object."""
         self._heed()
         self._stop_listening()
-        why_not = self.why_not
-        if isinstance(self._phase, Profiling) and self._setup.plan is not None:
-            known = len(self._profiler.known) if self._profiler is not None else 0
-            why_not = (
-                f"the training ended during profiling, with {known} of {len(self._setup.plan.limits)} limits measured"
-            )
-        self._leave(Idle(why_not))
+        ended = self._profiler if self.is_profiling else None
+        self._limits.release(Idle(self.why_not if ended is None else profiler.cut_short(ended)))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -314,26 +268,17 @@ class GlobalPowerLimitOptimizer(Callback):
     # ------------------------------------------------------------------ profiling
 
     def _begin(self) -> None:
-        if not isinstance(self._phase, Idle) or self.mode is Mode.OFF or self._profiler is None:
+        if not isinstance(self._limits.state, Idle) or self.mode is Mode.OFF or self._profiler is None:
             return
-        self._parted, self._restored, self._error = None, False, None
         with self._guarded():
-            lease, refusal = None, None
-            match lend(self._setup.gpus) if self._setup.gpus else None:
-                case Lease() as lent:
-                    lease = lent
-                case Observing(reason):
-                    refusal = reason
-            self._phase = Profiling(lease)  # whatever fails from here on gives the lease back
-            if any(self._group.gather(refusal is not None)):
-                self._leave(GivenUp(refusal or "another rank of this training may not set power limits"))
-            elif isinstance(self._profiler, Done):
-                self._hold_best(lease)
-            else:
-                self._profile(lease, self._profiler)
+            self._limits.take()
+            if self._is_holding:
+                self._hold_best()
+            elif self.is_profiling:
+                self._profile(self._profiler)
 
-    def _profile(self, lease: Lease | None, begun: State) -> None:
-        self._phase, self._profiler = Profiling(lease), begun
+    def _profile(self, begun: State) -> None:
+        self._profiler = begun
         self.monitor.watch_closely(True)
         self._recorder = Recorder(self.monitor, self._group, self._learn, self.include)
         self._recorder.begin()
@@ -348,7 +293,7 @@ class GlobalPowerLimitOptimizer(Callback):
         match self._profiler:
             case Waiting() | Settling() as before:
                 self._profiler = profiler.step(before, self._pace if self._pace is not None else seconds)
-                if _limit(self._profiler) != _limit(before):
+                if profiler.wanted_limit(self._profiler) != profiler.wanted_limit(before):
                     self._apply()
                 elif isinstance(self._profiler, Measuring):
                     self._measure_from_here()
@@ -367,18 +312,15 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _learn(self, segment: Measured) -> None:
         """Pass steps at the limit that is being measured to the profiler, and set the limit that it wants next."""
-        before = self._profiler
-        if not (self._counts and isinstance(self._phase, Profiling) and isinstance(before, Measuring)):
-            return
-        if segment.kind is not Kind.STEP or not segment.count:
+        before, steps = self._profiler, segment.count if segment.kind is Kind.STEP else 0
+        if not (steps and self._counts and self.is_profiling and isinstance(before, Measuring)):
             return
         with self._guarded():
             error = None if self._recorder is None else self._recorder.local_error
             if error is not None or not math.isfinite(segment.use.joules):
                 what = "a GPU" if self.include == GPU_ONLY else "a GPU or a CPU"
                 raise DeviceError(error or f"the energy of {what} cannot be measured any more")
-            steps, used = self._few[0] + segment.count, self._few[1] + segment.use
-            self._few = steps, used
+            self._few = steps, used = self._few[0] + steps, self._few[1] + segment.use
             if used.seconds < CHUNK_SECONDS / 2:
                 return
             if self._group.size > 1:
@@ -387,15 +329,15 @@ class GlobalPowerLimitOptimizer(Callback):
             one = LimitSlice(before.limit, steps, used.seconds, used.joules)
             self._profiler = after = profiler.measured(before, one)
             if isinstance(after, Done):
-                self._hold_best(self._phase.lease)
-            elif _limit(after) != before.limit or isinstance(after, Settling):
+                self._hold_best()
+            elif profiler.wanted_limit(after) != before.limit or isinstance(after, Settling):
                 self._apply()
 
     def _apply(self) -> None:
         """Set the limit that the profiler wants measured, if it wants one."""
         self._counts = False
-        if (limit := _limit(self._profiler)) is not None:
-            self._set(limit)
+        if (limit := profiler.wanted_limit(self._profiler)) is not None:
+            self._limits.set(limit)
             if isinstance(self._profiler, Measuring):
                 self._measure_from_here()
 
@@ -416,108 +358,41 @@ class GlobalPowerLimitOptimizer(Callback):
         if recorder is not None:
             recorder.end()
 
-    def _set(self, limit: float | None) -> None:
-        """Set this limit on all GPUs of this rank. None: restore on each the limit found."""
-        lease = self._lease
-        if lease is None and self._group.size == 1:
-            return
-        with self._setting():
-            try:
-                if lease is not None and limit is not None:
-                    lease.set_limit(limit)
-                elif lease is not None:
-                    lease.set_found()
-            except ZeusError as failed:
-                if self._group.size == 1:
-                    raise
-                self._error = str(failed)  # the other ranks learn it at the next exchange
-                if self._recorder is not None:
-                    self._recorder.local_error = self._error
-
-    def _setting(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
-        """A block in which limits are set: whoever records this training separates what ran before and after it."""
-        return setting_limit(self.monitor, self._group, self.include, wait=wait)
-
-    def _settle(self) -> None:
+    def _set_best(self) -> None:
         """Set the best limit, or in observer mode the one found."""
-        self._set(self.best_limit if self.mode is Mode.OPTIMIZE else None)
+        self._limits.set(self.best_limit if self.mode is Mode.OPTIMIZE else None)
 
-    def _hold_best(self, lease: Lease | None) -> None:
+    def _hold_best(self) -> None:
         """End the profiling, and set and store the result."""
-        self._phase = Holding(lease)
         self._stop_listening()
         self._best = None  # in case the selector raises
         if not isinstance(self._profiler, Done) or (profile := self.profile) is None:
             return
         self._best = best = self._profiler.best_limit
         self._drift.profiled(is_cold=self._passes == 1)
-        self._settle()
-        if failed := next(filter(None, self._group.gather(self._error)), None):
-            raise DeviceError(failed)
+        self._set_best()
+        self._limits.check()
         log.info("the best power limit is %g W of %s", best, [one.limit_watts for one in profile.slices])
-        self._keep(profile)
-
-    def _keep(self, profile: PowerProfile) -> None:
-        stored, profiles = self._setup.stored, self._setup.profiles
-        kept = profile.beside(stored)
-        if self._group.writes and profiles is not None and kept != stored:
-            try:
-                profiles.put(self.key, kept)
-            except Exception as failed:
-                log.warning("the power profile could not be stored: %s", failed)
+        if self._group.writes:
+            self._setup.keep(profile)
 
     def _watch_for_drift(self, seconds: float) -> None:
         """Profile again if the step time has changed much since profiling: it is then another workload."""
-        plan, profile = self._setup.plan, self.profile
-        if not isinstance(self._phase, Holding) or self.best_limit is None or plan is None or profile is None:
-            return
-        if self._drift.has_changed(seconds, profile, self.limit_in_use):
-            self._profile(self._phase.lease, profiler.start(plan))
-
-    # ------------------------------------------------------------------ restoring limits
-
-    @property
-    def _lease(self) -> Lease | None:
-        return self._phase.lease if isinstance(self._phase, Profiling | Holding) else None
-
-    def _restore(self) -> str | None:
-        """A rank is lost: restore the limits of this rank's GPUs at once, on any thread."""
-        phase = self._phase
-        if self._restored or not isinstance(phase, Profiling | Holding):
-            return None
-        self._restored = True
-        if phase.lease is None:
-            return "sets no power limits, and stopped tuning them"
-        phase.lease.release()
-        if phase.lease.is_left:
-            return "has asked its keeper to restore the power limits of its GPUs, which the keeper did not confirm"
-        return "restored the power limits of its GPUs"
-
-    def _part(self, why: str) -> None:
-        self._parted = why
+        plan, profile, is_known = self._setup.plan, self.profile, self.best_limit is not None
+        if is_known and plan and profile and self._drift.has_changed(seconds, profile, self.limit_in_use):
+            self._profile(profiler.start(plan))
 
     def _heed(self) -> None:
         """Give up if the ranks have parted. All learn it in the same exchange, so all give up in the same call."""
-        if self._parted is not None and isinstance(self._phase, Profiling | Holding):
-            self._give_up(DeviceError(self._parted))
+        if self._limits.parted is not None and isinstance(self._limits.state, Lent):
+            self._give_up(DeviceError(self._limits.parted))
 
     def _give_up(self, why: Exception) -> None:
         """Restore the limit found, as far as it can still be set. Training continues."""
-        if isinstance(self._phase, GivenUp):
+        if isinstance(self._limits.state, GivenUp):
             return
         log.warning("power limits are restored and not changed any more: %s", why)
         self._stop_listening()
         if self.best_limit is None:  # otherwise the profile is complete and still reported
             self._profiler = None
-        self._leave(GivenUp(str(why) or repr(why)))
-
-    def _leave(self, phase: Idle | GivenUp) -> None:
-        """Release the lease. Its keeper restores the limits found."""
-        lease, self._phase = self._lease, phase
-        if lease is not None:
-            with self._setting(wait=False):
-                lease.release()
-
-
-def _limit(state: State | None) -> float | None:
-    return state.limit if isinstance(state, Settling | Measuring) else None
+        self._limits.release(GivenUp(str(why) or repr(why)))

@@ -5,7 +5,7 @@
 Steps are real training steps, which are cut into chunks at their boundaries. The profiler walks down from the starting
 limit, then up if it did not start at the top. It leaves a direction once a limit is worse than the best so far by more
 than θ beyond the noise. Limits of a stored profile are not measured again. At the end it measures those limits again
-between which noise might decide. For the reasons of these rules and numbers, see docs/decisions/profiling-walk.md.
+between which noise might decide. For the reasons of these rules and numbers, see docs/decisions.md#profiling-walk.
 
 The numbers of a `Plan` say how far this goes. Users can choose between two sets of them: the walk, which is the
 default, and the paper's.
@@ -132,6 +132,17 @@ class Done:
 
 
 State = Waiting | Settling | Measuring | Done
+
+
+def wanted_limit(state: State | None) -> float | None:
+    """The limit that must be in force in this state, or None if any may be."""
+    return state.limit if isinstance(state, Settling | Measuring) else None
+
+
+def cut_short(state: State) -> str:
+    """What to say of a training that ended in this state."""
+    known, limits = len(state.known), len(state.plan.limits)
+    return f"the training ended during profiling, with {known} of {limits} limits measured"
 
 
 def so_far(state: State) -> PowerProfile:

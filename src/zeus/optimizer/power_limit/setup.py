@@ -13,7 +13,7 @@ from zeus.distributed.group import RankGroup
 from zeus.errors import InputError
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import cards_of, counted_once, refuse_without_cpu
+from zeus.monitor.gpus_of import cards_of, counted_once, refuse_without_cpu
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import limit_range
 from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
@@ -62,6 +62,15 @@ class Setup:
         """The first state of the profiler, with the limits measured in earlier runs."""
         known = {one.limit_watts: (one,) for one in self.stored.slices} if self.stored is not None else {}
         return profiler.start(self.plan, known) if self.plan is not None else None
+
+    def keep(self, profile: PowerProfile) -> None:
+        """Store what was measured, beside what is known from earlier runs."""
+        kept = profile.beside(self.stored)
+        if self.profiles is not None and kept != self.stored:
+            try:
+                self.profiles.put(self.key, kept)
+            except Exception as failed:
+                log.warning("the power profile could not be stored: %s", failed)
 
 
 def set_up(monitor: ZeusMonitor, ranks: RankGroup, wishes: Wishes) -> Setup:

@@ -26,6 +26,7 @@ from zeus.service.routes.dependencies import (
     Offset,
     Revise,
     Search,
+    answer,
     audit_page,
     jobs_of,
     overview_of,
@@ -65,7 +66,7 @@ def register(
     return registered_job(job)
 
 
-@routes.get("/jobs", dependencies=[READ])
+@routes.get("/jobs", dependencies=[READ], response_model=Json)
 def jobs(
     request: Request,
     offset: Offset = 0,
@@ -76,7 +77,7 @@ def jobs(
     state: Annotated[State | None, Query(description="Only jobs that stand like this.")] = None,
     sort: Annotated[Sort, Query(description="What they are sorted by. Jobs that lack it come last.")] = "name",
     desc: Annotated[bool, Query(description="From the largest to the smallest.")] = False,
-) -> Json:
+) -> Response:
     """List jobs, one page at a time. With `q`: only jobs whose id contains it.
 
     `owners` and `gpus` are all that jobs of this store have. `uncounted`: jobs that could not be read in time for this
@@ -91,7 +92,7 @@ def jobs(
     else:
         every = wanted.of(listed)
         total, names = len(every), every[offset : offset + limit]
-    return {
+    page = {
         "total": total,
         "offset": offset,
         "jobs": overview.briefs(names),
@@ -99,11 +100,16 @@ def jobs(
         "gpus": sorted({one.gpu for one in listed if one.gpu is not None}),
         "uncounted": found.uncounted,
     }
+    return answer(page)
 
 
-@routes.get("/jobs/{job_id}", dependencies=[READ])
-def show(request: Request, job_id: JobId) -> Json:
+@routes.get("/jobs/{job_id}", dependencies=[READ], response_model=Json)
+def show(request: Request, job_id: JobId) -> Response:
     """Everything about one job: trials, recurrences, beliefs, default and saving."""
+    return answer(_full(request, job_id))
+
+
+def _full(request: Request, job_id: str) -> Json:
     told = sound(job_id, lambda: jobs_of(request).full(job_id))
     actor, owner = current(), told["owner"] or ""
     may_report = actor.may_report
@@ -171,7 +177,7 @@ def audit(request: Request, job_id: JobId, offset: Offset = 0, limit: Limit = PA
 @routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
     """What the policy believes about each batch size, on the GPUs the job last ran on."""
-    told = show(request, job_id)
+    told = _full(request, job_id)
     return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
 
 

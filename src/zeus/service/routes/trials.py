@@ -1,14 +1,13 @@
 """`/api/v1/jobs/{job}/trials`: open a trial, report on it, and read it. The store and the policy decide everything.
 
-What every running trial calls (ask, heartbeat, tell) returns a response of its own: FastAPI would check a plain answer
-in another thread, which costs more than the route itself.
+What every running trial calls (ask, heartbeat, tell), and what is large, returns a response of its own (`answer`):
+FastAPI would check a plain answer in another thread, which costs more than the route itself.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import Query, Request, Response
 
 from zeus import settings
@@ -34,6 +33,7 @@ from zeus.service.routes.dependencies import (
     Number,
     Offset,
     TrialId,
+    answer,
     jobs_of,
     store_of,
     v1_router,
@@ -42,11 +42,6 @@ from zeus.store import Store
 from zeus.tariff.settings import prices
 
 routes = v1_router()
-
-
-def answer(data: Json, status: int = 200) -> Response:
-    """A JSON answer that needs no check."""
-    return Response(msgspec.json.encode(data), status, media_type="application/json")
 
 
 @routes.post(
@@ -67,7 +62,7 @@ def ask(
     return answer({**to_json(trial), **registered_json(now)}, 201)
 
 
-@routes.get("/jobs/{job_id}/trials", dependencies=[READ])
+@routes.get("/jobs/{job_id}/trials", dependencies=[READ], response_model=Json)
 def trials(
     request: Request,
     job_id: JobId,
@@ -77,10 +72,10 @@ def trials(
     batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     newest: Annotated[bool, Query(description="The newest first.")] = False,
-) -> Json:
+) -> Response:
     """List trials by number, one page at a time."""
-    only = (ending, batch_size, recurrence)
-    return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, *only, newest=newest))
+    store, only = store_of(request), (ending, batch_size, recurrence)
+    return answer(sound(job_id, lambda: _trials(store, job_id, offset, limit, *only, newest=newest)))
 
 
 def _trials(

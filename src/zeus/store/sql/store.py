@@ -30,6 +30,7 @@ from zeus.store.api import (
     Log,
     LogPoint,
     Names,
+    Past,
     Request,
     Snapshot,
     utc,
@@ -226,6 +227,12 @@ class SqlStore:
     def expire(self, job_id: str) -> list[Trial]:
         with self._write() as db:
             return rows.expire(db, rows.take_job(db, job_id), utc(db.now()))
+
+    def past(self, job_id: str) -> Past:
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            row = rows.find_job(db, job_id)
+            trials, notes = rows.trials_of(db, row), rows.notes_of(db, row.id)
+            return Past(rows.to_job(row), trials, notes, profile_rows.profiles_of(db, row.id))
 
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         with self._read() as db:

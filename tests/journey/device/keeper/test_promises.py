@@ -13,7 +13,8 @@ import pytest
 from support.disks import fill, tiny_disk
 from zeus.device.find import machine
 from zeus.device.keeper import Observing, lend, status
-from zeus.device.keeper.keeper import Keeper, Loan, Restoration
+from zeus.device.keeper.keeper import Keeper
+from zeus.device.keeper.loan import Loan, Restoration
 from zeus.device.keeper.notes import Note, Notes
 from zeus.device.virtual import VirtualGpu, VirtualMachine
 from zeus.errors import DeviceError, InputError, LeaseRefused, NoDevice, NotPermitted, ReadOnly

@@ -26,6 +26,7 @@ from support.keeper_place import (
     lease_of,
     says,
     stat_of,
+    talk_by_hand,
     virtual,
 )
 from support.waiting import PATIENCE_SECONDS, eventually, limits
@@ -86,7 +87,7 @@ def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: boo
     if open_to_all:  # even then the kernel tells the keeper who it is
         path.chmod(0o666)
     assert talk_as(place, "nobody", []) == ("LeaseRefused" if open_to_all else "PermissionError")
-    assert talk_as(place, "nobody", ["daemon"]) == "leased"
+    assert talk_as(place, "nobody", ["daemon"]) == "done"
     eventually(lambda: not place.notes())
     assert place.is_untouched()
 
@@ -96,39 +97,9 @@ def client() -> socket.socket:
 
 
 def talk_as(place: Place, user: str, groups: list[str]) -> str:
-    """What a user outside Zeus gets who speaks the protocol by hand."""
-    script = """
-import json, socket, sys
-sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-try:
-    sock.connect(sys.argv[1])
-    for request in ({"op": "hello", "zeus": 1}, {"op": "lease", "gpus": sys.argv[2:]}):
-        try:
-            sock.send(json.dumps(request).encode())
-        except BrokenPipeError:
-            pass
-        answer = json.loads(sock.recv(65536))
-        if not answer["ok"]:
-            sys.exit(print(answer["error"]))
-    print("leased")
-except PermissionError:
-    print("PermissionError")
-"""
-    uuids = [gpu.spec.uuid for gpu in place.gpus]
-    done = subprocess.run(
-        ["/usr/bin/env", "python3", "-I", "-c", script, place.env["ZEUS_KEEPER"], *uuids],
-        check=False,
-        user=user,
-        group=65534,
-        extra_groups=groups,
-        cwd="/",
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    """What a user outside Zeus gets who asks for a lease on all GPUs."""
+    requests = {"op": "hello", "zeus": 1}, {"op": "lease", "gpus": [gpu.spec.uuid for gpu in place.gpus]}
+    return talk_by_hand(place, user, groups, *requests)
 
 
 def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> None:
@@ -217,7 +188,7 @@ def test_one_user_cannot_take_all_connections(place: Place) -> None:
                 sock.sendall(b'{"op": "hello", "zeus": 1}')
             if not json.loads(sock.recv(65536))["ok"]:
                 break
-        assert talk_as(place, "nobody", ["daemon"]) == "leased"
+        assert talk_as(place, "nobody", ["daemon"]) == "done"
     eventually(lambda: not place.notes())  # a keeper that is killed before leaves them behind
 
 

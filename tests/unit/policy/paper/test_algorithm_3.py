@@ -1,7 +1,7 @@
 """Algorithm 3, written down once more from the paper alone, makes the same decisions as the policy.
 
 The paper leaves open what a failed run teaches and what the bound is measured over. There the model follows
-docs/decisions/tries-and-bound.md and docs/decisions/what-a-run-teaches.md.
+docs/decisions.md#tries-and-bound and docs/decisions.md#what-a-run-teaches.
 """
 
 from __future__ import annotations
