@@ -110,11 +110,7 @@ def show(request: Request, job_id: JobId) -> Response:
 
 
 def _full(request: Request, job_id: str) -> Json:
-    told = sound(job_id, lambda: jobs_of(request).full(job_id))
-    actor, owner = current(), told["owner"] or ""
-    may_report = actor.may_report
-    may = {"may_change": may_report and actor.may_change(owner), "may_remove": may_report and actor.owns(owner)}
-    return {**told, **may}
+    return sound(job_id, lambda: jobs_of(request).full(job_id))
 
 
 @routes.get("/jobs/{job_id}/registration", dependencies=[READ])
