@@ -67,37 +67,41 @@ hooks: $(VENV)/.dev
 chaos: system $(VENV)/.dev
 	ZEUS_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest -n 2 tests/chaos
 
+# Each in a short form. docs/results.md says how its numbers were made.
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/keeper_kill.py
+	$(BIN)/python benchmarks/keeper_kill.py --kills 10
 	$(BIN)/python benchmarks/fit_virtual.py --check
-	$(BIN)/python benchmarks/gpu_windows.py
-	$(BIN)/python benchmarks/jit_profiling.py
+	$(BIN)/python benchmarks/gpu_windows.py --quick
+	$(BIN)/python benchmarks/jit_profiling.py --seeds 2
 	$(BIN)/python benchmarks/profiling_overhead.py
 	$(BIN)/python benchmarks/loader_overhead.py
 	$(BIN)/python benchmarks/store.py --policy paper --check
 	$(BIN)/python benchmarks/store.py --policy structured
-	$(BIN)/python benchmarks/simulate.py
-	$(BIN)/python benchmarks/robust.py
-	$(BIN)/python benchmarks/regret.py
-	$(BIN)/python benchmarks/cluster.py
-	$(BIN)/python benchmarks/tuners.py --only optuna  # Ray would listen on all interfaces
-	$(BIN)/python benchmarks/service.py --check
+	$(BIN)/python benchmarks/simulate.py --rounds 2
+	$(BIN)/python benchmarks/robust.py --gpus v100 --recurrences 3
+	$(BIN)/python benchmarks/regret.py --seeds 2 --gpus v100 --etas 0.5 --horizons 20
+	$(BIN)/python benchmarks/moving.py --seeds 5
+	$(BIN)/python benchmarks/cluster.py --jobs 100000 --groups 2000
+	$(BIN)/python benchmarks/savings_accuracy.py --seeds 200
+	$(BIN)/python benchmarks/tuners.py --only optuna --trials 5  # Ray would listen on all interfaces
+	$(BIN)/python benchmarks/service.py --pairs 2000 --clients 50 --check
 	$(BIN)/python benchmarks/scale.py --quick
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 -p schemathesis.pytest.plugin tests/journey/service/openapi_requests.py
 	$(BIN)/python benchmarks/slurm.py --check  # as root, with slurm-wlm and munge
 
-# The paper's figures from its traces (docs/artifact.md). Data are looked for before anything is installed. Whoever has
+# The paper's figures from its traces (docs/reproducing.md). Data are looked for before anything is installed. Whoever has
 # the packages for developing has matplotlib.
 reproduce:
 	@test -e '$(DATA)/nsdi23_traces/summary_power_v100.csv' || { \
 	  echo "make reproduce: no paper's traces in $(DATA)/nsdi23_traces (summary_train.csv, summary_power_v100.csv). Set" \
-	       "ZEUS_DATA to the folder that holds nsdi23_traces. docs/artifact.md says where to get the data." >&2; exit 2; }
+	       "ZEUS_DATA to the folder that holds nsdi23_traces. docs/reproducing.md says where to get the data." >&2; exit 2; }
 	@$(MAKE) --silent $(or $(wildcard $(VENV)/.dev),$(VENV)/.plots)
 	$(BIN)/zeus reproduce --traces '$(DATA)/nsdi23_traces' --data '$(DATA)' --out '$(OUT)'
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/assets/settings_tables.py
 	$(BIN)/python docs/assets/commands_page.py
+	$(BIN)/python docs/assets/make_tradeoffs.py
 	$(BIN)/mkdocs build --strict
 
 # What is published (RELEASING.md).
@@ -156,7 +160,7 @@ $(VENV)/.peers: $(VENV)/.dev
 	$(INSTALL) --editable '.[peers]'
 	touch $@
 
-# No lock file: the one package is named by its exact version and needs nothing but its own binary.
+# No lock file: both packages are named by their exact versions and need no others.
 $(VENV)/.node: $(VENV)/bin/python package.json
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error
 	touch $@

@@ -10,20 +10,20 @@ an upper bound of the memory of all processes (the peak of the parent plus the p
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from harness import TRACES
 from zeus.simulate.cluster import simulate
 from zeus.simulate.cluster.match import match
 from zeus.simulate.cluster.tables import read_groups
 from zeus.simulate.traces.published import load
-
-TRACES = Path(os.environ.get("ZEUS_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data") / "nsdi23_traces"
+from zeus.simulate.workers import spread
 
 
 def generate(path: Path, jobs: int, groups: int, seed: int = 0) -> None:
@@ -70,7 +70,7 @@ def main() -> None:
         read = time.perf_counter()
         clusters = match(trace, load(TRACES, args.gpu))
         matched = time.perf_counter()
-        rows = simulate(clusters, [args.policy], workers=args.workers)
+        rows = simulate(clusters, [args.policy], workers=partial(spread, processes=args.workers))
         done = time.perf_counter()
     print(f"{trace.jobs} jobs of {len(trace.groups)} groups, policy {args.policy}, {args.workers} workers")
     for row in rows:

@@ -1,7 +1,6 @@
 """Checks the savings that Zeus reports on a real GPU: three jobs, each beside measured runs of its default.
 
     python benchmarks/gpu_savings.py --job images --folder DIR [--recurrences 12] [--budget-seconds 570] [--scale 1.0]
-    python benchmarks/gpu_savings.py --job images --probe [--probe-seconds 25]
     python benchmarks/gpu_savings.py --report --folder DIR
 
     images      an unmodified script, read by regular expressions: a ResNet on noisy patterns
@@ -20,8 +19,7 @@ The error of the measured default is that of the mean of its runs, and that of t
 the recurrences. Zeus compares a recurrence that ran the default with itself. Its luck is part of the measured saving
 alone, and of no error: the report says how many recurrences ran the default.
 
-`--probe` trains once with each size, past the target, for `--probe-seconds` with the start of the process, and shows
-when each size reaches which metric. `--target` sets how long a run takes, and `--scale` in how many epochs.
+`--target` sets how long a run takes, and `--scale` in how many epochs.
 
 A machine that has only torch and transformers gets the other packages from a folder (for Python 3.12):
 
@@ -37,7 +35,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -46,13 +43,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from gpu_savings_scripts.jobs import JOBS, Cut, Job, JobStore, warm_starts
+from gpu_savings_scripts.jobs import JOBS, Cut, Job, JobStore
 
 UNITS = {"joules": "J", "seconds": "s"}
 SHARES = {"joules": "share", "seconds": "time_share"}
 ERRORS = 2  # that a reported number may be off
 LONGER = 1.3  # a recurrence may take so much longer than the longest before it
-CURVE = re.compile(r"(?:accuracy|loss)=([0-9.]+) after ([0-9.]+) s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,6 @@ def measure(job: Job, folder: Path, recurrences: int, budget_seconds: float) -> 
     with (
         tempfile.TemporaryDirectory(prefix="zeus-savings-") as place,
         ThreadPoolExecutor(1) as beside,  # exports while the next run goes on
-        warm_starts(job),
     ):
         of_job, of_default = stores(job, Path(place), folder)
         print("recurrence | trials (size: ending after epochs, J, s) | run of the default | wall time", flush=True)
@@ -160,55 +155,6 @@ def _row(head: str, told: Estimate, basis: str, true: Estimate, unit: str, more:
     return f"{head} | {' | '.join(cells)} |"
 
 
-def probe(job: Job, sizes: list[int], seconds: float) -> None:
-    """Train once with each size for so long, and show when each reaches which metric."""
-    never = math.inf if not job.higher_is_better else -math.inf
-    curves: dict[int, list[tuple[float, float]]] = {}  # the best metric so far and the seconds, epoch by epoch
-    watts: dict[int, float] = {}
-    print(
-        f"{job.name}, target {job.target}\nsize | epochs | s/epoch (the first) | W | target after epochs, s, J | last"
-    )
-    for size in sizes:
-        rate = job.learning_rate * math.sqrt(size / job.default)
-        beyond = 1e-9 if not job.higher_is_better else 1e9
-        one = replace(job, batch_sizes=(size,), default=size, target=beyond, learning_rate=rate, max_epochs=10_000)
-        with tempfile.TemporaryDirectory(prefix="zeus-probe-") as place:
-            store = JobStore(Path(place) / "store", one, "default", Path(place) / "none.jsonl")
-            try:
-                row = store.run(time.monotonic() + seconds)
-            except Cut as cut:
-                row = cut.report["recurrences"][0]
-            lines = CURVE.findall(store.log())
-        best, curve = never, []
-        for metric, passed in lines:
-            best = max(best, float(metric)) if job.higher_is_better else min(best, float(metric))
-            curve.append((best, float(passed)))
-        trial = row["tries"][0]
-        curves[size] = curve
-        watts[size] = trial["joules"] / trial["seconds"] if trial["joules"] and trial["seconds"] else math.nan
-        if not curve:
-            print(f"{size} | no epoch ended", flush=True)
-            continue
-        each = (curve[-1][1] - curve[0][1]) / max(1, len(curve) - 1)
-        print(
-            f"{size} | {len(curve)} | {each:.2f} ({curve[0][1]:.2f}) | {watts[size]:.0f} | "
-            f"{_reached(job, curve, watts[size], job.target)} | {curve[-1][0]:.4f} after {curve[-1][1]:.1f} s",
-            flush=True,
-        )
-    usual = curves.get(job.default, [])
-    print("\nOther targets (the default's after each epoch): epochs, s, J\ntarget | " + " | ".join(map(str, curves)))
-    for target in sorted({metric for metric, _ in usual}, reverse=not job.higher_is_better):
-        cells = (_reached(job, curve, watts[size], target) for size, curve in curves.items())
-        print(f"{target:.4f} | " + " | ".join(cells), flush=True)
-
-
-def _reached(job: Job, curve: list[tuple[float, float]], watts: float, target: float) -> str:
-    for epoch, (metric, passed) in enumerate(curve, 1):
-        if job.reaches(metric, target):
-            return f"{epoch}, {passed:.1f} s, {watts * passed:.0f} J"
-    return "-"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", choices=JOBS)
@@ -217,10 +163,6 @@ def main() -> None:
     parser.add_argument("--budget-seconds", type=float, default=570.0)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the samples of an epoch")
     parser.add_argument("--target", type=float, help="instead of the job's")
-    parser.add_argument("--default", type=int, help="default batch size, instead of the job's")
-    parser.add_argument("--sizes", help="some batch sizes, separated by commas, instead of the job's")
-    parser.add_argument("--probe", action="store_true", help="one run of each size, nothing is kept")
-    parser.add_argument("--probe-seconds", type=float, default=25.0, help="of each of these runs")
     parser.add_argument("--report", action="store_true", help="only report what is in the folder")
     options = parser.parse_args()
     if not options.report and options.job is None:
@@ -230,16 +172,8 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="zeus-savings-"))
     if not options.report:
         job = replace(JOBS[options.job], scale=options.scale)
-        if options.default:  # with the same learning rates
-            rate = job.learning_rate * math.sqrt(options.default / job.default)
-            job = replace(job, default=options.default, learning_rate=rate)
         if options.target is not None:
             job = replace(job, target=options.target)
-        if options.sizes:
-            job = replace(job, batch_sizes=tuple(map(int, options.sizes.split(","))))
-        if options.probe:
-            probe(job, list(job.batch_sizes), options.probe_seconds)
-            return
         measure(job, folder, options.recurrences, options.budget_seconds)
     print(f"\nFrom {folder}:\n")
     print("| job | recurrences | | reported | basis | measured | within two reported errors | within two combined |")

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import percentile
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.monitor import ZeusMonitor
@@ -45,10 +46,6 @@ class Load:
         for _ in range(max(1, round(seconds / self.seconds))):
             self.queue()
         self.wait()
-
-
-def quantile(values: list[float], q: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(q * len(values)))]
 
 
 # ---------------------------------------------------------------------------------------------------- real hardware
@@ -192,11 +189,11 @@ def summary(ours: list[tuple[float, float]], theirs: list[float]) -> dict[str, f
         "windows": len(ours),
         "bias": 100 * sum(e for e, _ in ours) / len(ours),
         "mean": 100 * sum(sizes) / len(sizes),
-        "p95": 100 * quantile(sizes, 0.95),
+        "p95": 100 * percentile(sizes, 0.95),
         "bound": 100 * sum(b for _, b in ours) / len(ours),
         "holds": 100 * sum(abs(e) <= b for e, b in ours) / len(ours),
         "naive_mean": 100 * sum(map(abs, theirs)) / max(1, len(theirs)),
-        "naive_p95": 100 * quantile(list(map(abs, theirs)), 0.95) if theirs else 0.0,
+        "naive_p95": 100 * percentile(list(map(abs, theirs)), 0.95) if theirs else 0.0,
     }
 
 
@@ -268,7 +265,7 @@ def cost_of_a_window(monitor: ZeusMonitor, count: int = 5000) -> dict[str, float
         spent.append((time.perf_counter() - begin) * 1e6)
         if len(spent) % 100 == 0:
             time.sleep(0.001)
-    return {"mean_us": sum(spent) / count, "p50_us": quantile(spent, 0.5), "p99_us": quantile(spent, 0.99)}
+    return {"mean_us": sum(spent) / count, "p50_us": percentile(spent, 0.5), "p99_us": percentile(spent, 0.99)}
 
 
 def cost_of_the_thread(seconds: float = 20.0) -> float:
@@ -389,7 +386,6 @@ def tell_rest(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer windows")
-    parser.add_argument("--json", type=Path, help="write everything here")
     parser.add_argument("--simulate", action="store_true", help="use a simulated sensor even where there is a GPU")
     args = parser.parse_args()
     try:
@@ -400,8 +396,6 @@ def main() -> None:
         real = False
     result = on_hardware(args.quick) if real else simulated(args.quick)
     tell_rest(result)
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Checks the savings that Zeus reports: a matrix of jobs on virtual cards, each compared with the truth.
 
-    python benchmarks/honesty.py [--quick] [--only TEXT] [--list] [--json FILE] [--workers 2]
+    python benchmarks/honesty.py [--quick] [--only TEXT] [--workers 2]
 
 A cell is a job of a few recurrences in a store of its own. It has a way of using Zeus (loader, custom loops, Hugging
 Face, Lightning, unmodified scripts, the old routes), a training (epochs to the target, a first epoch that takes five
@@ -34,17 +34,17 @@ The exit code is 1 if a cell is wrong or could not be judged.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness import head, row
 from honesty_scripts.cells import DEFAULT, Cell, Phase, all_cells
 from honesty_scripts.place import CannotRun, Place, WarmStarts, each
 from honesty_scripts.ways import Runner, Truths, Used, ledger_error, patiently
@@ -98,7 +98,6 @@ class Judged:
     seconds: float = 0.0
     note: str = ""
     failed: str = ""
-    told: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -146,11 +145,9 @@ class Judge:
             recurrences = runner.run(phase)
             converged |= {number: phase for number, reached in recurrences.items() if reached}
         show, factors = place.show(), run_factors(place)
-        judged.told = {"show": show, "run": runner.reports[-1]["saving"] if runner.reports else None}
         claims = self._claims(cell, converged, show, runner.reports, factors)
         if cell.way == "loader":
-            judged.told["loader"] = place.lines("summary.jsonl")[-1]
-            claims |= self._summary_claims(cell, judged.told["loader"], list(factors.values())[-1])
+            claims |= self._summary_claims(cell, place.lines("summary.jsonl")[-1], list(factors.values())[-1])
         kind = {"noisy": cell.is_noisy, "near": NEAR_IN_REAL_TIME if cell.speed else NEAR}
         judged.claims = {what: replace(claim, **kind) for what, claim in claims.items()}
         judged.ledger_error = ledger_error(place, show)
@@ -223,10 +220,7 @@ def default_claims(where: str, default: dict[str, Any] | None, true: Used) -> di
 
 # ---------------------------------------------------------------------------------------------------- what is said
 
-HEAD = (
-    "| cell | default told | true | off J | off s | saved told | true | off | basis | verdict | |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|"
-)
+HEAD = head(*("cell", "default told", "true", "off J", "off s", "saved told", "true", "off", "basis", "verdict", ""))
 
 
 def line(judged: Judged) -> str:
@@ -242,10 +236,6 @@ def line(judged: Judged) -> str:
     default = [told, true, percent(joules.off), percent(seconds.off)]
     saving = [number(saved.told), number(saved.true), percent(saved.off)]
     return row(name, *default, *saving, joules.basis or "", judged.verdict, "; ".join(wrong + ledger))
-
-
-def row(*columns: str) -> str:
-    return f"| {' | '.join(columns)} |"
 
 
 def not_shown(judged: Judged) -> list[Claim]:
@@ -273,7 +263,7 @@ def summary(all_judged: Sequence[Judged]) -> str:
 
 
 def by_way(all_judged: Sequence[Judged]) -> str:
-    lines = [row("way", "cells", "within 5 %", "covered", "not known", "wrong", "worst"), row(*["---"] * 7)]
+    lines = [head("way", "cells", "within 5 %", "covered", "not known", "wrong", "worst")]
     for way in dict.fromkeys(one.cell.way for one in all_judged):
         mine = [one for one in all_judged if one.cell.way == way]
         found, worst = Counter(one.verdict for one in mine), max(one.worst for one in mine)
@@ -301,12 +291,6 @@ def coverage(all_judged: Sequence[Judged]) -> str:
     return "\n".join(lines)
 
 
-def as_json(judged: Judged) -> dict[str, Any]:
-    claims = {what: {**asdict(one), "off": one.off, "verdict": one.verdict} for what, one in judged.claims.items()}
-    keep = {"name": judged.cell.name, "verdict": judged.verdict, "claims": claims, "note": judged.note}
-    return {**keep, "ledger_error": judged.ledger_error, "seconds": judged.seconds, "told": judged.told}
-
-
 def chosen(options: argparse.Namespace) -> list[Cell]:
     cells = [cell for cell in all_cells() if cell.quick or not options.quick]
     return [cell for cell in cells if not options.only or options.only in cell.name]
@@ -316,14 +300,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="about a dozen cells")
     parser.add_argument("--only", default="", metavar="TEXT", help="cells whose name has this in it")
-    parser.add_argument("--list", action="store_true", help="the names of the cells, and nothing else")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="everything that was told and found")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="cells at a time")
     options = parser.parse_args()
     cells = chosen(options)
-    if options.list or not cells:
-        print("\n".join(cell.name for cell in cells) or "no such cell", flush=True)
-        return 0 if cells else 2
     begin, done = time.monotonic(), []
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="honesty-") as folder:
@@ -331,8 +310,6 @@ def main() -> int:
             done.append(judged)
             print(line(judged), flush=True)
     print(f"\n{summary(done)}\n\n{time.monotonic() - begin:.0f} s; default batch size {DEFAULT}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps([as_json(one) for one in done], indent=1))
     return int(any(one.verdict in (WRONG, FAILED) for one in done))
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/moving.py                               # V100 to A40, after 40 recurrences there
     python benchmarks/moving.py --from A40 --to V100 --before 10
-    python benchmarks/moving.py --seconds 5 --setup 30 --json moving.json   # the paper's 5 s, and a slow start
+    python benchmarks/moving.py --seconds 5 --setup 30   # the paper's 5 s, and a slow start
 
 Cumulative regret (Equation 8) over the next recurrences on the new GPU, in runs at the best batch size and limit there.
 Each way sees the same draws of the published traces, and batch sizes from 8 up that are in the traces of both GPUs.
@@ -12,19 +12,17 @@ Each way sees the same draws of the published traces, and batch sizes from 8 up 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from harness import TRACES
 from zeus.simulate import baselines, regret
 from zeus.simulate.replay import World, job_of
 from zeus.simulate.traces import published
-from zeus.simulate.traces.rows import published as folder
 from zeus.simulate.workload import Workload
 
-TRACES = folder(Path(__file__).parents[1])
 LEAST_SIZE = 8
 WAYS = ("anew", "translated", "profiled")
 HORIZONS = (1, 5, 10, 20, 50)
@@ -138,7 +136,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=0.5, help="of `zeus profile` at each limit of each size")
     parser.add_argument("--setup", type=float, default=0.0, help="seconds before the first step of each size")
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     old, new = (published.load(given.traces, gpu) for gpu in (given.old, given.new))
     rows = [
@@ -155,8 +152,6 @@ def main() -> None:
             mine = [row for row in rows if (row.policy, row.way) == (policy, way)]
             means = ", ".join(f"T = {t}: {fmean(row.regret[t] for row in mine):.2f}" for t in HORIZONS)
             print(f"mean over workloads, {policy}, {way}: {means}")
-    if given.json:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=2))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measures how far a trial exceeds its cost limit when a new batch size turns out to be far too expensive.
 
-    python benchmarks/overshoot.py [--only TEXT] [--json FILE] [--workers 2]
+    python benchmarks/overshoot.py [--only TEXT] [--workers 2]
 
 Each line is a job on a virtual card, with the paper's policy and beta = 2, for one way of using Zeus. The default
 converges first. Then comes a size whose single epoch costs 10 or 20 times a whole run of the default. It should be
@@ -19,13 +19,13 @@ All are costs of Equation 2, as in `zeus jobs show --json`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import head, row
 from honesty_scripts.cells import BESIDE, DEFAULT, WAYS, Cell, Phase
 from honesty_scripts.place import CannotRun, Place, WarmStarts, each
 from honesty_scripts.ways import Runner
@@ -108,10 +108,6 @@ def cost_of_an_epoch(folder: Path, warm: WarmStarts, cell: Cell, times: int) -> 
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def row(*columns: str) -> str:
-    return f"| {' | '.join(columns)} |"
-
-
 def line(one: Passed) -> str:
     if one.overshoot is None or one.bound is None or one.cost is None:
         return row(one.way, SEEN[one.way], f"{one.evaluation:.0%}", *[""] * 4, one.ending)
@@ -131,7 +127,6 @@ def summary(done: list[Passed]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="ways whose name has this in it")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="jobs at a time")
     options = parser.parse_args()
     wanted = [
@@ -141,12 +136,7 @@ def main() -> int:
         for times in TIMES
         for share in EVALUATIONS
     ]
-    print(
-        row("way", "sees", "evaluation", "epoch", "bound", "cost", "overshoot", "ending"),
-        row(*["---"] * 8),
-        sep="\n",
-        flush=True,
-    )
+    print(head("way", "sees", "evaluation", "epoch", "bound", "cost", "overshoot", "ending"), flush=True)
     warm, done = WarmStarts(), []
     with tempfile.TemporaryDirectory(prefix="overshoot-") as folder:
 
@@ -162,9 +152,6 @@ def main() -> int:
             done.append(passed)
             print(line(passed), flush=True)
     print(f"\n{summary(done)}")
-    if options.json:
-        rows = [{name: getattr(each, name) for name in (*Passed.__slots__, "overshoot")} for each in done]
-        options.json.write_text(json.dumps(rows, indent=1))
     return 0
 
 

@@ -18,13 +18,13 @@ the other steps of an epoch run as one.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness import TRACES
 from zeus import settings
 from zeus.cost import Use
 from zeus.device.find import find
@@ -36,10 +36,8 @@ from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer, ZeusCost
 from zeus.profile import PowerProfile
 from zeus.settings import Mode, ProfilingPlan
 from zeus.simulate.traces.published import load
-from zeus.simulate.traces.rows import published
 from zeus.simulate.workload_file import WorkloadSpec, table_1
 
-TRACES = published(Path(__file__).parents[1])
 CARD = "v100"
 MEASURED = {"DeepSpeech2": (0.01, 0.03), "ShuffleNet-v2": (-2.8, 0.6)}  # energy and time added, in percent (§6.5)
 
@@ -189,19 +187,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the published traces")
     parser.add_argument("--eta", type=float, default=0.5, help="η of Equation 2")
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
     given = parser.parse_args()
-    results: dict[str, list[Overhead]] = {}
     for title, trainings in (("traces", from_traces(given.traces)), ("model", modelled())):
-        results[title] = [row for one in trainings for row in overheads(one, given.eta)]
+        rows = [row for one in trainings for row in overheads(one, given.eta)]
         print(f"{'Published traces' if title == 'traces' else 'Virtual V100'}, eta = {given.eta:g}")
-        print(table(results[title]), flush=True)
+        print(table(rows), flush=True)
         if title == "traces":
             for name, (joules, seconds) in MEASURED.items():
                 print(f"{name:14} as the paper measured it (§6.5): {joules:+g} % energy, {seconds:+g} % time")
             print()
-    if given.json:
-        given.json.write_text(json.dumps({title: [asdict(row) for row in rows] for title, rows in results.items()}))
 
 
 if __name__ == "__main__":

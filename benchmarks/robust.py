@@ -1,6 +1,6 @@
 """Replays with extreme settings, every b0, GPU and workload, and checks for crashes, NaN and warnings.
 
-    python benchmarks/robust.py [--traces DIR] [--recurrences 25] [--policy paper,...] [--virtual]
+    python benchmarks/robust.py [--gpus v100,...] [--recurrences 25] [--policy paper,...] [--virtual]
 
 It prints how many replays ran and what went wrong. A warning counts as an error.
 """
@@ -12,17 +12,16 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
+from harness import TRACES
 from zeus.device.virtual import presets
 from zeus.simulate import virtual
 from zeus.simulate.baselines import names
 from zeus.simulate.results import ReplayResult, simulate
 from zeus.simulate.traces import published
-from zeus.simulate.traces.rows import published as folder
 from zeus.simulate.workload import Workload
 
 BETAS = (1.0, 1.5, 2.0, 3.0, 5.0)
@@ -30,9 +29,9 @@ ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 WINDOWS = (0, 1, 2, 10)
 
 
-def workloads(traces: Path, also_virtual: bool) -> Iterator[Workload]:
+def workloads(gpus: Sequence[str], also_virtual: bool) -> Iterator[Workload]:
     """Every workload with every b0."""
-    at_hand = [one for gpu in published.gpus(traces) for one in published.load(traces, gpu).values()]
+    at_hand = [one for gpu in gpus for one in published.load(TRACES, gpu).values()]
     if also_virtual:
         at_hand += [one for card in presets.card_names() for one in virtual.load(card).values()]
     for one in at_hand:
@@ -67,7 +66,7 @@ def check(workload: Workload, policy: str, recurrences: int, concurrency: int, s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, default=folder(Path(__file__).parents[1]))
+    parser.add_argument("--gpus", default="", help="default: all in the traces")
     parser.add_argument("--recurrences", type=int, default=25)
     parser.add_argument("--policy", default="paper", help="names by commas, or all")
     parser.add_argument("--concurrency", type=int, default=1)
@@ -75,8 +74,9 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("error")
     chosen = names() if options.policy == "all" else options.policy.split(",")
+    gpus = options.gpus.split(",") if options.gpus else published.gpus(TRACES)
     start, seen = time.perf_counter(), Counter[str]()
-    for workload in workloads(options.traces, options.virtual):
+    for workload in workloads(gpus, options.virtual):
         seen["workloads with a b0"] += 1
         for policy in chosen:
             check(workload, policy, options.recurrences, options.concurrency, seen)

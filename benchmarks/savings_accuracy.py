@@ -1,6 +1,6 @@
 """Measures how accurate the savings are that Zeus reports, on drawn job histories whose truth is known.
 
-    python benchmarks/savings_accuracy.py [--seeds 1200] [--first 1] [--seed 1] [--only CLASS] [--json FILE]
+    python benchmarks/savings_accuracy.py [--seeds 1200] [--first 1] [--seed 1] [--only CLASS]
 
 A history is a job of 3 to 40 recurrences (benchmarks/savings_scripts). Batch sizes differ in the epochs they need and
 in what an epoch uses. Runs differ by luck and noise, processes warm up, data grow, power limits are tuned, trials crash
@@ -246,23 +246,6 @@ def percent(share: float, digits: int) -> str:
     return "–" if math.isnan(share) else f"{round(100 * share, digits) + 0.0:.{digits}f}%"  # + 0.0: no minus zero
 
 
-def as_json(one: Judged) -> dict[str, Any]:
-    """A history for those who look for the worst."""
-    world = one.world
-    names = [name for name, belongs in CLASSES.items() if belongs(world)]
-    parts = {"saving": one.saving, "default": one.default}
-    numbers = {
-        what: None
-        if part is None
-        else {name: list(getattr(part, name)) for name in ("told", "error", "true", "scale", "off")}
-        for what, part in parts.items()
-    }
-    sizes = [(run.recurrence, run.size, run.ending.value) for run in one.history.runs]
-    drawn = {name: getattr(world, name) for name in ("luck", "noise", "warm_up", "idle", "evaluation", "levels")}
-    of_it = {"default_size": world.default, "possible": one.possible, "basis": one.basis, "runs": sizes}
-    return {"job": job_id(world), "classes": names, **of_it, **drawn, **numbers}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", "--histories", dest="histories", type=int, default=1200, help="histories to draw")
@@ -270,13 +253,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the histories")
     parser.add_argument("--only", choices=CLASSES, metavar="CLASS", help="only the drawn histories of this class")
     parser.add_argument("--digits", type=int, default=1, metavar="N", help="digits after the point of a percentage")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each history with its numbers to this file")
     options = parser.parse_args()
     drawn = draw(options.seed, options.histories, options.first)
     judged = list(judge([one for one in drawn if options.only is None or CLASSES[options.only](one.world)]))
     print(f"{len(judged)} histories, seed {options.seed}\n\n{table(judged, options.digits)}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps([as_json(one) for one in judged], indent=1) + "\n")
     return 0
 
 

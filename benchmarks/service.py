@@ -1,6 +1,6 @@
 """Load test: two replicas of the service on one Postgres, while one replica is killed and the database restarts.
 
-    python benchmarks/service.py [--pairs 20000] [--clients 200] [--jobs 40] [--json] [--check]
+    python benchmarks/service.py [--pairs 20000] [--clients 200] [--jobs 40] [--check]
 
 Each replica has two workers. Clients ask and tell at either replica, and repeat each request until it is answered.
 After a third of the pairs a replica is killed with -9 and restarted; after two thirds, the database. At the end the
@@ -33,6 +33,7 @@ from uuid import uuid4
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 
+from harness import percentile
 from support.postgres import PostgresServer
 from support.served import hold_port
 from zeus.job import Ending, JobSpec
@@ -251,10 +252,6 @@ def account(store: Store, seen: Seen) -> dict[str, int]:
     return {"pairs": len(seen.told), "lost": lost + len(told), "counted_twice": twice, "changed": strange}
 
 
-def percentile(took: list[float], share: float) -> float:
-    return sorted(took)[min(len(took) - 1, int(len(took) * share))]
-
-
 def run(options: argparse.Namespace, server: PostgresServer) -> dict[str, Any]:
     url, log = server.new_database(), server.folder / "replicas.log"
     store = open_store(url)
@@ -301,7 +298,6 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=40)
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     try:
@@ -311,11 +307,8 @@ def main() -> int:
         return 1
     with server:
         found = run(options, server)
-    if options.json:
-        print(json.dumps(found))
-    else:
-        for name, value in found.items():
-            print(f"{name:<24} {value}")
+    for name, value in found.items():
+        print(f"{name:<24} {value}")
     names = ("lost", "counted_twice", "changed", "worse_than_503")
     sound = found["pairs"] == options.pairs and not any(found[name] for name in names)
     return int(options.check and not sound)

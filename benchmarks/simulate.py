@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
+from harness import TRACES
 from zeus.simulate.baselines import contender
 from zeus.simulate.replay import job_of, replay
 from zeus.simulate.traces.published import load
-from zeus.simulate.traces.rows import published
 from zeus.simulate.workload import Workload
 
 AIM = 20_000  # recurrences per CPU-second
@@ -37,7 +37,7 @@ def once(workloads: list[Workload], policy: str, seeds: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, default=published(Path(__file__).parents[1]))
+    parser.add_argument("--traces", type=Path, default=TRACES)
     parser.add_argument("--gpu", default="v100")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--policy", default="paper")

@@ -1,6 +1,6 @@
 """Ten recurrences on a real Slurm of two nodes, with all that can happen to a batch job; then a job on both nodes.
 
-    python benchmarks/slurm.py [--check] [--json FILE]
+    python benchmarks/slurm.py [--check]
 
 The nodes are two `slurmd` on this machine, each with two virtual V100. The store is a `zeus serve` on loopback. An
 array of ten tasks runs, two at a time, under `zeus run --on slurm --watch`. Meanwhile
@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -343,7 +343,6 @@ def enter(folder: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="exit with 1 if something is wrong")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write everything that was seen")
     given = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("it starts the daemons of Slurm, so it must be run as root")
@@ -355,8 +354,6 @@ def main() -> int:
         except LookupError as missing:
             parser.error(str(missing))
     show(seen)
-    if given.json:
-        given.json.write_text(json.dumps(asdict(seen), indent=2))
     return int(given.check and bool(seen.wrong))
 
 

@@ -7,10 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,15 +40,11 @@ class Job:
     learning_rate: float  # at the default size; it grows with the root of the size
     higher_is_better: bool = True
     metrics: str = ""
-    modules: tuple[str, ...] = ("torch",)  # large packages that the script imports
     scale: float = 1.0
-
-    def reaches(self, metric: float, target: float) -> bool:
-        return metric >= target if self.higher_is_better else metric <= target
 
     def file(self, policy: str) -> str:
         """The job file. The script is named without its folder, so that the job is the same on every machine."""
-        script = f"start.py train_{self.name}.py {self.arguments}"
+        script = f"train_{self.name}.py {self.arguments}"
         values = {
             "name": self.name,
             "command": f"{{python}} {script} --seed {{seed}} --scale {self.scale:g}",
@@ -80,7 +73,6 @@ JOBS = {
             max_epochs=60,
             learning_rate=0.02,
             metrics="regex = 'accuracy=([0-9.]+)'\nepoch_regex = 'epoch ([0-9]+)/'",
-            modules=("torch", "torchvision"),
         ),
         Job(
             "language",
@@ -91,7 +83,6 @@ JOBS = {
             max_epochs=60,
             learning_rate=7e-4,
             higher_is_better=False,
-            modules=("torch", "transformers.trainer", "transformers.models.gpt2.modeling_gpt2"),
         ),
         Job(
             "classifier",
@@ -104,23 +95,6 @@ JOBS = {
         ),
     )
 }
-
-
-@contextmanager
-def warm_starts(job: Job) -> Iterator[None]:
-    """Scripts start as copies of a process that has imported their packages."""
-    with tempfile.TemporaryDirectory(prefix="zeus-warm-") as folder:
-        address = f"{folder}/socket"
-        server = subprocess.Popen([sys.executable, SCRIPTS / "start.py", "--serve", address, *job.modules])
-        try:
-            while not Path(address).exists() and server.poll() is None:
-                time.sleep(0.1)
-            os.environ["WARM_SOCKET"] = address
-            yield
-        finally:
-            os.environ.pop("WARM_SOCKET", None)
-            server.terminate()
-            server.wait()
 
 
 class JobStore:
@@ -189,10 +163,6 @@ class JobStore:
     def converged(self) -> list[dict[str, Any]]:
         """The recurrences that reached the target."""
         return [one for one in self.show()["history"] if one["end"] == "converged"]
-
-    def log(self) -> str:
-        """The output of the newest trial."""
-        return self._zeus("logs", self.job.name)
 
     def _zeus(self, *arguments: str) -> str:
         call = [sys.executable, "-m", "zeus.cli", *arguments]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zeus.reproduce import style
-from zeus.reproduce.figures import figure_01, figure_05, figure_06, figure_07
+from zeus.reproduce.figures import mechanism, motivation, performance
 from zeus.reproduce.study import Study
 from zeus.simulate.traces.published import load
 
@@ -28,16 +28,20 @@ def main() -> None:
     options = parser.parse_args()
     workloads = load(options.traces, GPU)
     study = Study({GPU: workloads}, {GPU: workloads}, options.traces, options.traces, options.seeds)
-    saved = figure_01.panel_of(workloads, "figure_01", "Energy to accuracy relative to Default, H200")
+    saved = motivation.knobs_panel(workloads, "figure_01", "H200")
     knobs = ("Default", "Batch size opt.")
-    panels = [(figure_01, saved.only(row for row in saved.rows if row[1] in knobs))]
-    panels += [(figure_05, figure_05.panel_of(one, f"figure_05_{name}")) for name, one in workloads.items()]
-    panels += [(figure_06, panel) for panel in figure_06.panels_of(study, GPU, "figure_06")]
-    panels += [(figure_07, figure_07.panel_of(study, name, f"figure_07_{name}", GPU)) for name in workloads]
+    panels = [(motivation.draw_knobs, saved.only(row for row in saved.rows if row[1] in knobs))]
+    panels += [
+        (mechanism.draw_size_curve, mechanism.size_panel(one, f"figure_05_{name}")) for name, one in workloads.items()
+    ]
+    panels += [(performance.draw_ratios, panel) for panel in performance.ratio_panels(study, GPU, "figure_06")]
+    panels += [
+        (performance.draw_regret, performance.regret_panel(study, name, f"figure_07_{name}", GPU)) for name in workloads
+    ]
     options.out.mkdir(parents=True, exist_ok=True)
-    for module, panel in panels:
+    for draw, panel in panels:
         shown = replace(panel, title=panel.title if "H200" in panel.title else f"{panel.title}, H200")
-        (options.out / f"{panel.name}.png").write_bytes(style.picture(shown, module.draw, dpi=110))
+        (options.out / f"{panel.name}.png").write_bytes(style.picture(shown, draw, dpi=110))
         print(options.out / f"{panel.name}.png")
 
 

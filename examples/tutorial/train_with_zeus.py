@@ -1,4 +1,4 @@
-"""The tutorial's script with Zeus: the import, the loader, the loop over epochs and the report are new."""
+"""The tutorial's script with Zeus: four lines are new, and two are gone."""
 
 import torch
 from torch.utils.data import TensorDataset

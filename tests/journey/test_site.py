@@ -48,6 +48,7 @@ LOADED_LATE = [
     "zeus.training.lightning.EnergyCallback",
     "zeus.launch.recurrence.recur",
 ]
+MEMBERS = re.compile(r"^::: (zeus[\w.]*)\n(?:    .*\n)*?      members: \[(.*)\]", re.MULTILINE)
 FETCHED = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\ssrc="([^"]+)"|<link\b[^>]*\shref="([^"]+)\"""")
 
 
@@ -75,6 +76,18 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     told = {name for page in site.glob("api/*.html") for name in re.findall(r'id="(zeus[\w.]*)"', page.read_text())}
     wanted = {name for module in PUBLIC for name in public_names(module)}
     assert sorted((wanted | set(LOADED_LATE)) - told) == []
+
+
+def test_every_name_that_a_page_of_the_reference_asks_for_is_on_it(site: Path) -> None:
+    asked = [
+        (page, module, names)
+        for page in (ROOT / "docs" / "api").glob("*.md")
+        for module, names in MEMBERS.findall(page.read_text())
+    ]
+    assert len(asked) > 3
+    for page, module, names in asked:
+        built = (site / "api" / f"{page.stem}.html").read_text()
+        assert [name for name in names.split(", ") if f'id="{module}.{name}"' not in built] == []
 
 
 def test_nothing_is_fetched_from_elsewhere_and_all_that_is_fetched_is_there(site: Path) -> None:

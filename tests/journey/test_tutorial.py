@@ -1,7 +1,11 @@
-"""Every command of docs/tutorial.md runs, in order and in one shell, and prints what the page shows."""
+"""Every command of docs/tutorial.md runs, in order and in one shell, and prints what the page shows.
+
+The JSON about its job has no key that docs/reference.md does not name.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +21,7 @@ from support.waiting import PATIENCE_SECONDS
 pytest.importorskip("torch")
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\d[\d.,]*(?: (?:[kM]?J|W|MB))?")
 
@@ -31,6 +36,18 @@ def commands() -> list[tuple[str, list[str]]]:
             elif line != "...":
                 found[-1][1].append(line)
     return found
+
+
+def keys(value: object) -> set[str]:
+    """Every key of some JSON; those of `limits` are watts, and those of `spec` are fields of JobSpec."""
+    match value:
+        case dict():
+            inner = [keys(one) for name, one in value.items() if name not in {"limits", "spec", "endings"}]
+            return set(value).union(*inner)
+        case list():
+            return set().union(*map(keys, value))
+        case _:
+            return set()
 
 
 def words(line: str) -> str:
@@ -54,17 +71,20 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
         "PYTHONPATH": str(SOURCES),
         "COLUMNS": "200",
     }
-    marked = "\n".join(f"echo '@@{number}'\n{command} 2>&1" for number, (command, _) in enumerate(commands()))
+    asked = [*commands(), ("zeus jobs list --json", []), ("zeus jobs show classifier --json", [])]
+    marked = "\n".join(f"echo '@@{number}'\n{command} 2>&1" for number, (command, _) in enumerate(asked))
     shell = ["bash", "-e", "-c", marked]
     done = subprocess.run(
         shell, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=10 * PATIENCE_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     printed = re.split(r"^@@\d+\n", done.stdout, flags=re.MULTILINE)[1:]
-    for (command, shown), output in zip(commands(), printed, strict=True):
+    for (command, shown), output in zip(asked, printed, strict=True):
         lines = {words(line) for line in output.splitlines()}
         assert [line for line in shown if words(line) not in lines] == [], f"{command}\n{output}"
     assert (tmp_path / "examples" / "tutorial" / "page.html").stat().st_size > 0
+    found = keys([json.loads(output) for output in printed[-2:]])
+    assert sorted(one for one in found if f"`{one}`" not in REFERENCE) == [], "docs/reference.md does not name them"
 
 
 def test_the_page_shows_the_files_of_the_example() -> None:

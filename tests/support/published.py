@@ -31,6 +31,9 @@ needs_every_card = pytest.mark.skipif(
 
 def benchmark(name: str) -> ModuleType:
     """The benchmark of this name, imported."""
+    folder = str(ROOT / "benchmarks")
+    if folder not in sys.path:
+        sys.path.append(folder)  # for what they share
     spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 from pathlib import Path
 
-from zeus.reproduce.figures.figure_10 import SAMPLE
+from zeus.reproduce.figures.drift import SAMPLE
 from zeus.simulate.cluster.composite import DLRM, PHILLY
 from zeus.simulate.cluster.tables import MATCHED_COLUMNS
 from zeus.simulate.drift.capriccio import COLUMNS

@@ -15,12 +15,12 @@ import pytest
 
 from support.paths import ROOT, SOURCES, TESTS
 from zeus.cli.main import COMMANDS
-from zeus.reproduce import expected
+from zeus.reproduce import comparison
 
 PAGE = ROOT / "docs" / "coverage.md"
 REPORT = ROOT / "docs" / "reproduced" / "report.json"
 VERDICTS = ("whole", "differs", "partial", "missing")
-CLAIMS = 146
+CLAIMS = 147
 NAMED = re.compile(r"`([^`]+)`")
 REPORTED = re.compile(r"(?:table|figure|section)_\d+\.\w+")
 
@@ -51,7 +51,7 @@ ROWS = rows()
 TEST_NAMES = {
     name for file in TESTS.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", file.read_text("utf-8"))
 }
-REPORT_IDS = {one.id for one in expected.read()}
+REPORT_IDS = {one.id for one in comparison.read()}
 
 
 def is_there(name: str) -> bool:

@@ -36,7 +36,7 @@ def digest(context: click.Context, week: str, weeks: int, as_html: bool, as_json
         click.echo(fleet_text.html(told), nl=False)
         return
     click.echo(fleet_text.title(told))
-    click.echo(fleet_text.summary(told))
+    click.echo(told["sentence"])
     for name, headings, rows in fleet_text.tables(told):
         click.echo(f"\n{name}")
         words = {"week", "owner", "GPU", "job", "why", "last run (UTC)"}

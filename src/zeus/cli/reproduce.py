@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from zeus import settings
 from zeus.lazy import require
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 QUICK_SEEDS = 2
 
@@ -27,7 +31,7 @@ QUICK_SEEDS = 2
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=None, help="Number of replays of each policy. Default: 20."
 )
-@click.option("--quick", is_flag=True, help=f"Quick check: {QUICK_SEEDS} replays of each policy, and small pictures.")
+@click.option("--quick", is_flag=True, help="Quick check: two seeds, small pictures, and four slices of Figure 10.")
 @click.option("--only", default=None, help="Draw only these figures, such as figure_01,figure_06.")
 @click.option("--processes", type=click.IntRange(min=1), default=None, help="Number of processes. Default: all cores.")
 def reproduce(
@@ -46,60 +50,56 @@ def reproduce(
     the input files) and OUT/figures/ with a PNG and a CSV for each panel.
     """
     require("zeus reproduce", "plots", "matplotlib", "matplotlib")
-    from zeus.reproduce import compare, inputs, pipeline, study, style
+    from zeus.reproduce import comparison, pipeline, provenance, study, style
     from zeus.reproduce.report import HEADINGS, shown
 
-    names = pipeline.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
+    names = pipeline.ALL if only is None else tuple(name.strip() for name in only.split(","))
     seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
     processes = processes or len(os.sched_getaffinity(0))
     known = study.read(traces, seeds, data=data, quick=quick, groups=groups, processes=processes)
     found = pipeline.input_files(known, names)
     for one in found:
-        if one.match is inputs.Match.DIFFERS:
+        if one.match is provenance.Match.DIFFERS:
             click.echo(f"zeus: {one.name} differs from the published file, so other numbers may come out.", err=True)
-    if set(names) == set(pipeline.FIGURES) and not quick:
+    if set(names) == set(pipeline.ALL) and not quick:
         minutes = pipeline.expected_seconds(seeds, processes) / 60
         click.echo(
             f"zeus: all figures with {seeds} seeds take about {max(1, round(minutes))} min on {processes} free "
             f"{'core' if processes == 1 else 'cores'} (measured on an AMD EPYC).",
             err=True,
         )
-    with _Bar() as bar:
-        rows = pipeline.reproduce(known, out, names, processes, dpi=style.QUICK_DPI if quick else style.DPI, steps=bar)
-    for kind, count in compare.counts(rows).items():
-        judged = count.within + count.outside
-        said = f"{count.within} of {judged} are within their tolerance. Not computable: {count.not_computable}."
-        if judged or count.not_computable:
-            click.echo(f"{HEADINGS[kind]}: {said}")
+    if quick:
+        click.echo(
+            f"zeus: a quick run of {seeds} seeds instead of {study.SEEDS}: more numbers will be outside.", err=True
+        )
+    with _progress() as bar:
+        rows = pipeline.reproduce(
+            known, out, names, processes, dpi=style.QUICK_DPI if quick else style.DPI, begin=partial(_phase, bar)
+        )
+    for kind, count in comparison.counts(rows).items():
+        if count.compared or count.not_computable:
+            click.echo(
+                f"{HEADINGS[kind]}: {count.within} of {count.compared} are within their tolerance. "
+                f"Not computable: {count.not_computable}."
+            )
     for row in rows:
         if row.within is False:
-            click.echo(f"  outside: {row.id}: expected {shown(row.paper, row.unit)}, got {shown(row.ours, row.unit)}")
-    click.echo(inputs.counts(found))
+            said = row.expected
+            theirs, ours = shown(said.paper, said.unit), shown(row.ours, said.unit)
+            click.echo(f"  outside: {said.id}: expected {theirs}, got {ours}")
+    click.echo(provenance.counts(found))
     click.echo(f"Open {out / 'report.html'}")
 
 
-class _Bar:
+def _progress() -> Progress:
     """A progress bar on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True))
 
-        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True))
-        self._task: Any = None
 
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def begin(self, what: str, total: int) -> None:
-        self._task = self._progress.add_task(what, total=total)
-
-    def step(self) -> None:
-        self._progress.advance(self._task)
+def _phase(bar: Progress, what: str, steps: int) -> Callable[[], object]:
+    """Begin a phase. The result is called after each step."""
+    return partial(bar.advance, bar.add_task(what, total=steps))

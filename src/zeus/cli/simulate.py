@@ -14,6 +14,7 @@ from zeus import settings
 from zeus.cli.output import print_json, seconds, warnings
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
+from zeus.cli.simulate_files import check_file, write
 from zeus.cli.simulate_options import (
     BETA,
     ENGINE,
@@ -43,7 +44,12 @@ VIRTUAL = "virtual:"
     help="Folder with summary_train.csv and summary_power_{gpu}.csv. Default: nsdi23_traces in ZEUS_DATA. Without "
     "ZEUS_DATA, virtual workloads are used.",
 )
-@click.option("--gpu", default="v100", show_default=True, help="GPU of the traces, or virtual:NAME for a virtual GPU.")
+@click.option(
+    "--gpu",
+    default="v100",
+    show_default=True,
+    help="GPU of the traces, virtual:NAME for a virtual GPU, or a TOML file with one of your own.",
+)
 @click.option(
     "--workload", "workloads", default="all", show_default=True, help="Workloads to replay, such as BERT-SA,NeuMF."
 )
@@ -73,6 +79,13 @@ VIRTUAL = "virtual:"
 )
 @ENGINE
 @WORKERS
+@click.option(
+    "--out",
+    "files",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    help="Also write the results to this file: .csv, .parquet (needs pandas) or .png (a picture). May be given again.",
+)
 @JSON
 @click.pass_context
 def simulate(
@@ -87,6 +100,7 @@ def simulate(
     seeds: int,
     engine: Engine,
     workers: int | None,
+    files: tuple[Path, ...],
     as_json: bool,
     **knobs: Any,
 ) -> None:
@@ -98,12 +112,16 @@ def simulate(
         return
     from zeus.simulate.baselines import check
 
+    for path in files:
+        check_file(path)
     names = split(policies)
     for name in names:
         check(name)
     where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file, smallest=smallest)
     pairs = _defined(found.values(), names, named=workloads != "all")
     runs = _replay([(one, name, seed, knobs) for one, name in pairs for seed in range(seeds)], engine, workers)
+    for path in files:
+        write(path, where, runs)
     if as_json:
         print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
     else:
@@ -123,15 +141,18 @@ def load(
 ) -> tuple[str, dict[str, Workload]]:
     """Load workloads. Return the name of the GPU for the output, and the workloads by name."""
     from zeus.simulate import virtual, workload_file
+    from zeus.simulate.card_file import SUFFIX
     from zeus.simulate.traces import published
     from zeus.simulate.traces.rows import published as folder
 
     known = None if file is None else workload_file.read(file)
+    if gpu.endswith(SUFFIX) and not gpu.startswith(VIRTUAL):
+        gpu = f"{VIRTUAL}{gpu}"
     if traces is None and settings.data() is not None and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
-        found = published.load(traces, gpu, names, known, smallest)
-        every = published.load(traces, gpu, names, known, smallest=1)
+        all_of = published.TraceFolder(traces, known)
+        found, every = (all_of.load(gpu, names, least) for least in (smallest, 1))
         if fewer := [name for name, one in found.items() if one.sizes != every[name].sizes]:
             click.echo(
                 f"zeus: batch sizes below {smallest} of {', '.join(fewer)} are left out. To use them, give "
@@ -141,9 +162,11 @@ def load(
         return next(iter(found.values())).gpu, found
     card = gpu.removeprefix(VIRTUAL)
     click.echo(
-        f"zeus: virtual workloads on a virtual {card}. For traces, give --traces DIR or set ZEUS_DATA.", err=True
+        f"zeus: virtual workloads on a virtual {Path(card).stem}. For traces, give --traces DIR or set ZEUS_DATA.",
+        err=True,
     )
-    return f"{VIRTUAL}{card}", virtual.load(card, names, known)
+    found = virtual.load(card, names, known)
+    return next(iter(found.values())).gpu, found
 
 
 def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: bool) -> list[tuple[Workload, str]]:

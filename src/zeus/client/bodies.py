@@ -12,20 +12,18 @@ from msgspec import UNSET, Meta, UnsetType
 from zeus.client.api import Registered
 from zeus.cost import GPU_ONLY, Include
 from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Outcome, Trial
-from zeus.job.checks import NAME_LENGTH, SHOWN
+from zeus.job.checks import MOST_SIZES, NAME_LENGTH, SHOWN
 from zeus.job.value import Above, Count, NotBelow, Number, Share, Whole
 from zeus.job.wire import KINDS, Json, need_version, read, to_json
 from zeus.store.trial_logs import MOST_BYTES
-
-SIZES = 1000  # the most batch sizes, power limits or trials
 
 GpuCount = Annotated[int, Meta(ge=1, le=100_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH, pattern=f"^{SHOWN}+$")]
 Text = Annotated[str, Meta(max_length=NAME_LENGTH, pattern=f"^{SHOWN}*$")]
 OwnerText = Annotated[str, Meta(max_length=2 * NAME_LENGTH + 1, pattern=f"^{SHOWN}*$")]
 Key = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH, pattern=r"^[\x21-\x7e]+$")]
-Sizes = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=SIZES)]
-Limits = Annotated[tuple[Above, ...], Meta(max_length=SIZES)]
+Sizes = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MOST_SIZES)]
+Limits = Annotated[tuple[Above, ...], Meta(max_length=MOST_SIZES)]
 
 
 class Register(Checked, frozen=True):

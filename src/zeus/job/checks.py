@@ -10,6 +10,7 @@ from zeus.errors import InputError
 __all__ = ["LEAST", "MOST", "is_number", "is_unicode", "is_whole", "need", "need_job_id", "need_whole", "whole_wanted"]
 
 NAME_LENGTH = 200
+MOST_SIZES = 1000  # of a job: a policy compares each with each
 # No control characters, and none that break or reverse a line: with those, one name could look like another.
 SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 DOTS = (".", "..")  # browsers and proxies take them for folders

@@ -12,7 +12,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from zeus.cost import GPU_ONLY, LEAST, MOST, Include, included
-from zeus.job.checks import is_number, is_unicode, is_whole, need, whole_wanted
+from zeus.job.checks import MOST_SIZES, is_number, is_unicode, is_whole, need, whole_wanted
 from zeus.job.value import Above, Checked, Count, NotBelow, Number, Share, Whole
 
 
@@ -81,11 +81,13 @@ class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
         need(bool(sizes), "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
         wrong = [size for size in sizes if not is_whole(size, 1)]
         need(not wrong, "batch_sizes", self.batch_sizes, f"sizes, each {whole_wanted(wrong[0] if wrong else 0, 1)}")
+        need(len(sizes) <= MOST_SIZES, "batch_sizes", self.batch_sizes, f"at most {MOST_SIZES} sizes")
         need(len(set(sizes)) == len(sizes), "batch_sizes", self.batch_sizes, "each size once")
         need(self.default_batch_size in sizes, "default_batch_size", self.default_batch_size, f"one of {list(sizes)}")
         limits = tuple(self.power_limits)
         sound = all(is_number(watts, LEAST) for watts in limits) and len(set(limits)) == len(limits)
         need(sound, "power_limits", self.power_limits, "watts above 0, each once, or nothing for all limits")
+        need(len(limits) <= MOST_SIZES, "power_limits", self.power_limits, f"at most {MOST_SIZES} limits")
         for name, value in (
             ("batch_sizes", tuple(sorted(sizes))),
             ("power_limits", tuple(sorted(limits, reverse=True))),

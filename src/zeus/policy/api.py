@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
 from zeus.policy.common import Rng
 from zeus.policy.random_stream import Stream
@@ -54,4 +55,9 @@ def decided(policy: Policy[State], state: State, job: JobSpec, ask: Ask) -> Deci
         which = "every recurrence" if every == 1 else f"one recurrence in {every}"
         reason = f"{which} measures the default: {size} at the highest power limit"
         return Decision(size, Phase.BASELINE, reason)
-    return policy.decide(state, Stream(job.mab_seed, ask.number), ask)
+    decision = policy.decide(state, Stream(job.mab_seed, ask.number), ask)
+    if decision.batch_size not in job.batch_sizes:
+        raise InputError(
+            f"policy {job.policy!r} chose batch size {decision.batch_size}, and the job has {list(job.batch_sizes)}."
+        )
+    return decision

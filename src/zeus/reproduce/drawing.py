@@ -28,9 +28,10 @@ def bars(
     highest: float = np.inf,
     written: Callable[[float], str] | None = None,
 ) -> None:
-    """Grouped bars from `base`, cut off at `highest`. Columns `low` and `high`, if present, are whiskers over seeds.
+    """Grouped bars from `base`. Columns `low` and `high`, if present, are whiskers over seeds.
 
-    `written` formats the value that is written at the end of each bar.
+    A bar beyond `highest` is cut off there, with a break in it. A bar from a base above 0 has a thick end, so that one
+    of no height is seen. `written` formats the value that is written at the end of each bar.
     """
     groups, names = panel.values(group), panel.values(series)
     width = 0.84 / len(names)
@@ -46,11 +47,27 @@ def bars(
                 whiskers, ends = np.vstack([heights - low, high - heights]).clip(min=0), high
         axes.bar(places, heights - base, width * 0.92, bottom=base, label=name, color=colours[name], yerr=whiskers,
                  ecolor=style.BLACK, error_kw={"elinewidth": 0.8, "capsize": 1.5})  # fmt: skip
+        if base:
+            axes.hlines(
+                heights, places - 0.46 * width, places + 0.46 * width, color=colours[name], linewidth=2.5, zorder=3
+            )
+        for place in places[values > highest]:
+            _break(axes, place, highest)
         if written:
             for place, one, end in zip(places, values, ends, strict=True):
                 _write(axes, written(one), place, end, down=end < 0.97 * base)
     axes.set_xticks(range(len(groups)), groups)
     axes.grid(axis="x", visible=False)
+
+
+def _break(axes: Axes, place: float, end: float) -> None:
+    """Two white strokes below the end of a bar: it goes on."""
+    from matplotlib.transforms import ScaledTranslation
+
+    for points in (-7, -11):
+        lower = axes.transData + ScaledTranslation(0, points / 72, axes.figure.dpi_scale_trans)
+        axes.plot(place, end, marker=[(-2.0, -1.0), (2.0, 1.0)], markersize=24, color="white", markeredgewidth=2,
+                  zorder=4, transform=lower)  # fmt: skip
 
 
 def _write(axes: Axes, text: str, place: float, end: float, *, down: bool) -> None:

@@ -1,14 +1,22 @@
-"""The data of a figure before it is drawn. A picture shows only what its CSV file holds."""
+"""What a figure is: its data before they are drawn, and how to compute and draw them.
+
+A picture shows only what its CSV file holds.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from zeus.reproduce.study import Case, Study
 
 Cell = str | float | int | bool | None
 
@@ -70,11 +78,23 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the module of a figure computes."""
+    """What a figure computes."""
 
     panels: tuple[Panel, ...] = ()
     numbers: tuple[Number, ...] = ()
     remark: str = ""  # shown below the heading of the figure
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure, table or section of the paper: how it is computed and drawn."""
+
+    name: str  # the first part of the ids of its numbers
+    title: str
+    compute: Callable[[Study], Result]
+    draw: Callable[[Axes, Panel], None]  # draws one panel
+    cases: Callable[[Study], Iterable[Case]] = lambda study: ()  # the replays that it needs, so that they run ahead
+    who: str = "Paper says"  # whose numbers ours are compared with
 
 
 def rows(lines: Iterable[Iterable[Cell]]) -> tuple[tuple[Cell, ...], ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SMALL: Final = 0.05  # share of the axes; a front smaller than that is also shown magnified
 POINTS: Final = 8  # size of a label
 # Where a label may stand: offset in points, and which of its ends is at the offset.
 SIDES: Final = (
@@ -45,13 +46,29 @@ def draw_front(axes: Axes, panel: Panel, *, zoom: bool, annotate: bool = False) 
         axes.plot(*places(start), "^", color=style.RED, markersize=8, linestyle="none", label="Default", zorder=4)
     if zoom:
         times, energies = places(inside)
-        axes.set_xlim(around(times, 0.22 if annotate else 0.15))
-        axes.set_ylim(around(energies, 0.15))
-    axes.set_xlabel(f"Time to accuracy ({unit})")
-    axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
+        axes.set(xlim=around(times, 0.22 if annotate else 0.15), ylim=around(energies, 0.15))
+        if (
+            not annotate
+            and max(np.ptp(side) / np.ptp(all_of) for side, all_of in zip(places(best), (times, energies), strict=True))
+            < SMALL
+        ):
+            _magnify(axes, places(panel), places(best))
+    axes.set(xlabel=f"Time to accuracy ({unit})", ylabel=f"Energy to accuracy ({prefix}J)")
     if annotate:
         names = zip(best.column("batch_size"), best.column("limit_watts"), strict=True)
-        _label(axes, [f"({size}, {limit:g} W)" for size, limit in names], *places(best))
+        _label(axes, [f"({size}, {limit:g} W)" for size, limit in names], *places(best), places(panel))
+
+
+def _magnify(axes: Axes, every: tuple[Floats, Floats], best: tuple[Floats, Floats]) -> None:
+    """The front once more, in a corner of its own."""
+    inset = axes.inset_axes((0.62, 0.12, 0.35, 0.36))
+    inset.plot(*every, "o", color=style.SKY, markersize=4)
+    inset.plot(*best, "-o", color=style.GREEN)
+    inset.set_xlim(around(best[0], 0.6))
+    inset.set_ylim(around(best[1], 0.6))
+    inset.tick_params(labelsize=8)
+    inset.set_title("the front, magnified", fontsize=8, fontweight="normal")
+    axes.indicate_inset_zoom(inset, edgecolor=style.GREY)
 
 
 class LabelBox(NamedTuple):
@@ -73,20 +90,17 @@ class LabelBox(NamedTuple):
         return max(0, across) * max(0, up)
 
 
-def _label(axes: Axes, names: Sequence[str], times: Floats, energies: Floats) -> None:
-    """Label each point where its label covers least of the front and of the labels before it."""
+def _label(axes: Axes, names: Sequence[str], times: Floats, energies: Floats, every: tuple[Floats, Floats]) -> None:
+    """Label each point where its label covers least of the front, of all other points, and of labels before it."""
     from matplotlib.patheffects import withStroke
 
     whole = cast("Figure", axes.figure)
     whole.draw_without_rendering()  # so that places in points are known
     to_points = 72 / whole.get_dpi()
     spots = axes.transData.transform(np.column_stack([times, energies])) * to_points
-    around_points = [
-        LabelBox(x - 12, y - 12, x + 12, y + 12) for x, y in spots
-    ]  # a label there would seem to be that one's
-    taken = [
-        LabelBox(x - 2, y - 2, x + 2, y + 2) for ends in pairwise(spots) for x, y in np.linspace(*ends, 15)
-    ]  # the line
+    around_points = [_square(x, y, 12) for x, y in spots]  # a label there would seem to be that one's
+    taken = [_square(x, y, 2) for ends in pairwise(spots) for x, y in np.linspace(*ends, 15)]  # the line
+    taken += [_square(x, y, 3) for x, y in axes.transData.transform(np.column_stack(every)) * to_points]
     for own, (name, (x, y), time, energy) in enumerate(zip(names, spots, times, energies, strict=True)):
         others = taken + around_points[:own] + around_points[own + 1 :]
         boxes = [_box(name, x, y, *side) for side in SIDES]
@@ -105,6 +119,10 @@ def _label(axes: Axes, names: Sequence[str], times: Floats, energies: Floats) ->
             arrowprops={"arrowstyle": "-", "color": style.GREY, "linewidth": 0.6} if far else None,
             zorder=5,
         )
+
+
+def _square(x: float, y: float, half: float) -> LabelBox:
+    return LabelBox(x - half, y - half, x + half, y + half)
 
 
 def _box(name: str, x: float, y: float, offset: tuple[float, float], side: str) -> LabelBox:

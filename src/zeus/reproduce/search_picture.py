@@ -62,8 +62,7 @@ def draw_search(axes: Axes, panel: Panel) -> None:
     axes.plot(*visits[-1], "s", color="none", markersize=23, markeredgecolor=style.BLUE, markeredgewidth=2, zorder=4)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     axes.set_yticks(range(len(limits)), [f"{limit:g}" for limit in limits])
-    axes.set_xlabel("Batch size")
-    axes.set_ylabel("Power limit (W)")
+    axes.set(xlabel="Batch size", ylabel="Power limit (W)")
     axes.figure.colorbar(circles, ax=axes, pad=0.02, label="Trial (mean of a circle's)")
 
 

@@ -108,9 +108,8 @@ def read(
             "(summary_train.csv and a summary_power_GPU.csv for each GPU)."
         )
     order = [gpu for gpu in ORDER if gpu in found] + [gpu for gpu in found if gpu not in ORDER]
-    workloads, every_size = (
-        {gpu: published.load(traces, gpu, smallest=least) for gpu in order} for least in (SMALLEST, 1)
-    )
+    folder = published.TraceFolder(traces)
+    workloads, every_size = ({gpu: folder.load(gpu, smallest=least) for gpu in order} for least in (SMALLEST, 1))
     if absent := [name for name in table_1() if name not in workloads[MAIN]]:
         raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
     given = None if groups is None else read_groups(groups)

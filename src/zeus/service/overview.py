@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from zeus.client.folds import Folds
 from zeus.client.report import Digests
 from zeus.client.report.brief import JobTotals, SavingSums
-from zeus.client.report.digests import StoreTotals
+from zeus.client.report.digests import FleetTotals
 from zeus.client.report.energy import footprint
 from zeus.client.report.fleet import fleet_of
 from zeus.errors import InputError, ZeusError
@@ -38,15 +38,15 @@ class Overview:
     def __init__(self, store: Store, folds: Folds | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._digests, self._clock = Digests(store, folds, clock), clock
         self._computing = threading.Lock()
-        self._last: tuple[float, StoreTotals] | None = None  # until when, and what
-        self._listed: tuple[StoreTotals, list[ListedJob]] | None = None
+        self._last: tuple[float, FleetTotals] | None = None  # until when, and what
+        self._listed: tuple[FleetTotals, list[ListedJob]] | None = None
         self._last_fleet: tuple[float, tuple[int, str], Json] = (-math.inf, (0, ""), {})
 
     def briefs(self, names: Iterable[str]) -> list[Json]:
         """The briefs of these jobs. A job that was removed meanwhile is left out."""
         return self._digests.briefs(prices(), names)
 
-    def totals(self, seconds: float = SECONDS) -> StoreTotals:
+    def totals(self, seconds: float = SECONDS) -> FleetTotals:
         """What each job adds to the totals. If many digests are missing, later calls compute the rest.
 
         Args:
@@ -64,11 +64,11 @@ class Overview:
         self._last = (begun + OLDEST_SECONDS, found) if len(found.rows) > MANY and not found.uncounted else None
         return found
 
-    def lately(self, seconds: float) -> StoreTotals:
+    def lately(self, seconds: float) -> FleetTotals:
         """The last totals of many jobs, however old; if there are none, as `totals`."""
         return self.totals(seconds) if self._last is None else self._last[1]
 
-    def listed(self, found: StoreTotals) -> list[ListedJob]:
+    def listed(self, found: FleetTotals) -> list[ListedJob]:
         """The jobs of these totals as lists know them. They are kept as long as the totals are."""
         kept = self._listed
         if kept is None or kept[0] is not found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from zeus.cost import Use
@@ -16,7 +17,7 @@ from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial, replac
 from zeus.ledger.charge import cost_of
 from zeus.policy.api import Policy
 from zeus.policy.common import Rng
-from zeus.policy.registry import POLICIES, find_policy
+from zeus.policy.registry import find_policy, is_path, policy_names
 from zeus.simulate.limit_plans import JustInTime, LimitFromPolicy, Limits, OneARun, Pinned, Walked
 from zeus.simulate.regret import best_pair
 from zeus.simulate.workload import Workload
@@ -121,16 +122,26 @@ class Contender:
     failures_charged: bool = True
 
 
+def _grid(workload: Workload, eta: float, *, free: bool, from_default: bool) -> Contender:
+    """Grid Search from the smallest size up, or from b0 down and then up."""
+    pairs = workload.pairs
+    if from_default:
+        b0 = workload.default
+        pairs = tuple(sorted(pairs, key=lambda pair: (pair[0] > b0, pair[0] if pair[0] > b0 else -pair[0])))
+    return Contender(Grid(pairs, "grid-free" if free else "grid"), LimitFromPolicy, failures_charged=not free)
+
+
 Maker: TypeAlias = Callable[[Workload, float], Contender]  # takes a workload and η
 
 POLLUX: Final = "pollux"  # changes the batch size during a run, so `zeus.simulate.pollux` replays it
 
 OWN: Final[dict[str, Maker]] = {
     "default": lambda workload, eta: Contender(Fixed("default", default_pair(workload)), LimitFromPolicy),
-    "grid": lambda workload, eta: Contender(Grid(workload.pairs), LimitFromPolicy),
-    "grid-free": lambda workload, eta: Contender(
-        Grid(workload.pairs, "grid-free"), LimitFromPolicy, failures_charged=False
-    ),
+    **{
+        f"grid{free}{order}": partial(_grid, free=bool(free), from_default=bool(order))
+        for free in ("", "-free")
+        for order in ("", ":from-default")
+    },
     "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), LimitFromPolicy),
     "structured": lambda workload, eta: Contender(find_policy("structured"), Walked),
     "structured:no-alarm": lambda workload, eta: Contender(find_policy("structured:no-alarm"), Walked),
@@ -139,12 +150,14 @@ OWN: Final[dict[str, Maker]] = {
 
 
 def names() -> list[str]:
-    return sorted({*OWN, POLLUX, *(name for name, _ in POLICIES)})
+    return sorted({*OWN, POLLUX, *policy_names()})
 
 
 def check(name: str) -> None:
-    """Raise InputError unless a contender has this name."""
-    if name not in names():
+    """Raise InputError unless a contender has this name, or the name is `module:Class` of a policy."""
+    if is_path(name) and name not in names():
+        find_policy(name)
+    elif name not in names():
         raise InputError(f"unknown policy {name!r}. {suggest(name, names())}")
 
 

@@ -30,7 +30,7 @@ from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.replay import ReplayedRecurrence, Try, draw, job_of
 from zeus.simulate.replay import replay as play
 from zeus.simulate.traces import rows
-from zeus.simulate.traces.csv_tables import number, read_table
+from zeus.simulate.traces.csv_tables import read_table
 from zeus.simulate.workload import Workload
 
 VALIDATION: Final = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
@@ -97,12 +97,10 @@ def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
             "osdi21-artifact, simulator/traces); set ZEUS_DATA to the folder that holds pollux_osdi21/traces."
         )
     points: list[tuple[float, float]] = []
-    for line, cells in read_table(path, VALIDATION):
-        progress, _, metric, squared, variance = (
-            number(path, line, column, cell) for column, cell in zip(VALIDATION, cells, strict=True)
-        )
+    for cells in read_table(path, VALIDATION):
+        progress, _, metric, squared, variance = map(cells.number, VALIDATION)
         if not (progress > 0 and squared > 0 and variance >= 0):
-            raise InputError(f"{path}, line {line}: progress and grad_sqr must be above 0, grad_var at least 0.")
+            raise cells.fault("progress and grad_sqr must be above 0, grad_var at least 0")
         points.append((progress, job.base * variance / squared))
         if job.target is not None and (metric >= job.target) == job.higher_is_better:
             break
@@ -180,9 +178,8 @@ def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> 
     """
     path = Path(folder or published()) / model(workload.name).folder / "placements.csv"
     steps: dict[str, dict[float, float]] = {}
-    for line, (placement, *cells) in read_table(path, PLACEMENTS):
-        local, step = (number(path, line, column, cell) for column, cell in zip(PLACEMENTS[1:3], cells, strict=False))
-        steps.setdefault(placement, {})[local] = step
+    for cells in read_table(path, PLACEMENTS):
+        steps.setdefault(cells["placement"], {})[cells.number("local_bsz")] = cells.number("step_time")
     both = sorted(set(steps.get("1", {})) & set(steps.get(str(gpus), {})))
     if not both:
         raise InputError(f"{path}: no local batch size was measured on both 1 and {gpus} GPUs of one node.")

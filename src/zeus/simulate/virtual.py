@@ -6,10 +6,10 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 
-from zeus.device.virtual import presets
 from zeus.device.virtual.physics import Card, Load, epoch
 from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
+from zeus.simulate import card_file
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import Stand, WorkloadSpec, find, table_1
 
@@ -20,7 +20,7 @@ STEP_WATTS = 25.0  # between power limits, as in the paper
 def load(
     gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, WorkloadSpec] | None = None
 ) -> dict[str, Workload]:
-    """The named workloads on this virtual GPU, such as `v100`. The default is all that have a virtual model.
+    """The named workloads on this virtual GPU, such as `v100` or a TOML file. The default: all with a virtual model.
 
     >>> load("v100", ["NeuMF"])["NeuMF"].limits
     (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
@@ -44,11 +44,12 @@ def _workload(name: str, gpu: str, setting: WorkloadSpec) -> Workload:
     stand = setting.virtual
     if stand is None:
         raise InputError(f"{name} has no [{name}.virtual] table. Add one to the workloads file, or give --traces DIR.")
-    card, work = presets.card(gpu), presets.load(gpu, stand.load)
+    found = card_file.find(gpu)
+    card, work = found.card, found.load(stand.load)
     profiles = {size: profile(card, work, size) for size in stand.batch_sizes}
     default = max((size for size in stand.batch_sizes if size <= setting.default), default=stand.batch_sizes[0])
     runs = {size: _runs(name, stand, size) for size in stand.batch_sizes}
-    return Workload(name, f"virtual:{gpu}", card.max_watts, setting.max_epochs, default, runs, profiles)
+    return Workload(name, f"virtual:{found.name}", card.max_watts, setting.max_epochs, default, runs, profiles)
 
 
 def _limits(card: Card) -> list[float]:

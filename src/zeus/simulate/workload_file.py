@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from zeus.errors import InputError, suggest
 from zeus.job.checks import is_number, is_whole
 from zeus.simulate.traces.rows import WorkloadKey
+from zeus.toml_reader import TomlReader, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +61,30 @@ def _table_1() -> dict[str, WorkloadSpec]:
 
 def read(path: Path | str) -> dict[str, WorkloadSpec]:
     """Read the workloads of a file with the format of `workloads.toml`."""
+    text, data = read_toml(path)
+    return _workloads(str(path), text, data)
+
+
+def parse(text: str, where: str) -> dict[str, WorkloadSpec]:
+    return _workloads(where, text, _loaded(text, where))
+
+
+def read_toml(path: Path | str) -> tuple[str, dict[str, Any]]:
+    """The text of a TOML file, and what it says."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"), str(path))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as why:
         raise InputError(f"{path}: cannot be read ({why.strerror or why}).") from why
     except UnicodeDecodeError as why:
         raise InputError(f"{path}: not a text file in UTF-8 ({why}).") from why
+    return text, _loaded(text, str(path))
 
 
-def parse(text: str, where: str) -> dict[str, WorkloadSpec]:
+def _loaded(text: str, where: str) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(text)
+        return tomllib.loads(text)
     except ValueError as why:  # also a number of more digits than Python reads
         raise InputError(f"{where}: not valid TOML ({why}).") from why
-    if not tables:
-        raise InputError(f"{where}: the file has no workload. Add a table for each, such as:{example()}")
-    return {name: _setting(f"{where}, [{name}]", table) for name, table in tables.items()}
 
 
 def find(name: str, known: Mapping[str, WorkloadSpec]) -> str:
@@ -95,34 +104,46 @@ def example(name: str = "NeuMF", setting: WorkloadSpec | None = None) -> str:
     )
 
 
-def _name(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+class TableReader(TomlReader):
+    """Checks the tables of a file, and says all that is wrong with them, each with its line."""
 
+    def table(self, table: Any, fields: Mapping[str, Check], *path: str, needed: Iterable[str] = ()) -> None:
+        """Check a table. `needed` are the keys that it must have."""
+        if not isinstance(table, Mapping):
+            self._blame(path, f"{'.'.join(path)} = {shown(table)}: give a table.")
+            return
+        self._check(table, fields, *path)
+        for key in needed:
+            if key not in table:
+                where = f" in [{'.'.join(path)}]" if path else ""
+                self._blame(path, f"{key} is missing{where}: give {fields[key][1]}.")
 
-def _whole(value: object) -> bool:
-    return is_whole(value, 1)
+    def end(self) -> None:
+        """Raise InputError if anything was wrong."""
+        self._raise()
 
 
 Check: TypeAlias = tuple[Callable[[Any], bool], str]
-_NAME: Final[Check] = (_name, "a name")
-_WHOLE: Final[Check] = (_whole, "a whole number of at least 1")
+NAME: Final[Check] = (lambda value: isinstance(value, str) and bool(value), "a name")
+ABOVE_0: Final[Check] = (lambda value: is_number(value) and value > 0, "a number above 0")
+_WHOLE: Final[Check] = (lambda value: is_whole(value, 1), "a whole number of at least 1")
 _SPREAD: Final[Check] = (lambda value: is_number(value, 0), "a number of at least 0")
 _SIZES: Final[Check] = (
-    lambda value: isinstance(value, list) and bool(value) and all(_whole(one) for one in value),
+    lambda value: isinstance(value, list) and bool(value) and all(is_whole(one, 1) for one in value),
     "a list of whole numbers",
 )
 _WORKLOAD: Final[dict[str, Check]] = {
-    "dataset": _NAME,
-    "network": _NAME,
-    "optimizer": _NAME,
+    "dataset": NAME,
+    "network": NAME,
+    "optimizer": NAME,
     "target": (is_number, "a finite number"),
     "max_epochs": _WHOLE,
     "default": _WHOLE,
 }
 _VIRTUAL: Final[dict[str, Check]] = {
-    "load": _NAME,
+    "load": NAME,
     "batch_sizes": _SIZES,
-    "best": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    "best": ABOVE_0,
     "epochs": (lambda value: is_number(value) and value >= 1, "a number of at least 1"),
     "below": _SPREAD,
     "above": _SPREAD,
@@ -132,26 +153,23 @@ _VIRTUAL: Final[dict[str, Check]] = {
 }
 
 
-def _setting(where: str, table: Any) -> WorkloadSpec:
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: {table!r} is not a table. A workload looks like this:{example()}")
-    own = {field: value for field, value in table.items() if field != "virtual"}
-    _check(where, own, _WORKLOAD)
+def _workloads(where: str, text: str, tables: Mapping[str, Any]) -> dict[str, WorkloadSpec]:
+    if not tables:
+        raise InputError(f"{where}: the file has no workload. Add a table for each, such as:{example()}")
+    reader = TableReader(where, text, {})
+    for name, table in tables.items():
+        virtual = table.get("virtual") if isinstance(table, Mapping) else None
+        own = {key: value for key, value in table.items() if key != "virtual"} if isinstance(table, Mapping) else table
+        reader.table(own, _WORKLOAD, name, needed=_WORKLOAD)
+        if virtual is not None:
+            reader.table(virtual, _VIRTUAL, name, "virtual", needed=_VIRTUAL)
+    reader.end()
+    return {name: _spec(table) for name, table in tables.items()}
+
+
+def _spec(table: Mapping[str, Any]) -> WorkloadSpec:
     stand = table.get("virtual")
     if stand is not None:
-        _check(f"{where}, virtual", stand, _VIRTUAL)
         stand = Stand(**{**stand, "batch_sizes": tuple(sorted(set(stand["batch_sizes"])))})
     key = WorkloadKey(table["dataset"], table["network"], table["optimizer"])
     return WorkloadSpec(key, float(table["target"]), table["max_epochs"], table["default"], stand)
-
-
-def _check(where: str, table: Any, fields: Mapping[str, Check]) -> None:
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: {table!r} is not a table.")
-    for field in sorted(set(table) - set(fields)):
-        raise InputError(f"{where}: unknown key {field!r}. {suggest(field, fields)}")
-    for field, (sound, wanted) in fields.items():
-        if field not in table:
-            raise InputError(f"{where}: {field!r} is missing; give {wanted}.")
-        if not sound(table[field]):
-            raise InputError(f"{where}: {field} is {table[field]!r}; give {wanted}.")

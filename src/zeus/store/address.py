@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ LOCAL = re.compile(
     r"|tmpfs|ramfs|rootfs|devtmpfs|overlay|aufs|ecryptfs|fuse\.(fuse-overlayfs|gocryptfs|encfs)"
 )
 
+LONGEST_NAME, LONGEST_PATH = 200, 4000  # in bytes: a file system allows 255 and 4,096, with endings of our own
 IN_MEMORY = "sqlite://"  # a store that ends with its process
 ADDRESS = re.compile(
     r"[\w+.-]+://(?:(?P<user>[^@/?#]*)@)?(?P<host>(?:[\w.-]*|\[[\da-fA-F:.]*\])(?::\d+)?(?:,[\w.-]+(?::\d+)?)*)"
@@ -77,6 +80,8 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = settings.HERE) 
     path = Path(url.partition(":///")[2]).expanduser()
     if path.name in ("", ":memory:"):
         raise InputError(f"{name}{shown(url)!r}: give a file, as in sqlite:////home/me/zeus.db.")
+    if len(os.fsencode(path.name)) > LONGEST_NAME or len(os.fsencode(path)) > LONGEST_PATH:
+        raise InputError(f"{name}{shown(url)!r}: the name of the file is too long. Give a shorter one.")
     refuse_network(path, given=given)
     return f"sqlite:///{path.resolve()}"
 
@@ -145,6 +150,8 @@ def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = setting
     given, (scheme, _, path) = settings.log_dir(environ), settings.store(environ).partition(":///")
     beside = Path(path).expanduser() if scheme == "sqlite" else default_path(environ)
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would leave the folder
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 20]}-{hashlib.sha256(job_id.encode()).hexdigest()[:16]}"
     return (given if given else beside.parent / "logs").absolute() / name / life[:12]
 
 

@@ -58,10 +58,14 @@ def _file_trouble(path: Path, advice: Callable[[], str]) -> str | None:
         return None if able else f"{path} cannot be created in {folder}. {advice()}"
     if not os.access(path, os.R_OK | os.W_OK):
         return f"this user may not read and write {path}. {advice()}"
+    from zeus.store.sql.sqlite import emptied
+
+    if (lost := emptied(path)) is not None:
+        return lost
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             file.execute("SELECT name FROM sqlite_master").fetchone()
-    except sqlite3.Error as wrong:
+    except (sqlite3.Error, UnicodeDecodeError) as wrong:
         return f"{path} cannot be read as a database: {wrong}. {advice()}"
     return None
 
@@ -70,7 +74,7 @@ def _file_version(path: Path) -> str | None:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             found = file.execute(VERSION).fetchone()
-    except sqlite3.Error:  # no file, or no tables yet
+    except (sqlite3.Error, UnicodeDecodeError):  # no file, or no tables yet
         return None
     return None if found is None else str(found[0])
 

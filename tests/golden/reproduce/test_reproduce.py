@@ -14,7 +14,8 @@ from support import small_traces
 from support.published import TRACES, needs_every_card, needs_traces
 from zeus.cli.main import main
 from zeus.errors import InputError
-from zeus.reproduce import expected, pipeline, reference, study
+from zeus.reproduce import pipeline, study
+from zeus.reproduce.figures import FIGURES, figure
 from zeus.reproduce.panel import Number
 
 KEYS = {"id", "quantity", "paper", "ours", "unit", "tolerance", "within", "where", "note", "kind", "tolerance_basis"}
@@ -34,7 +35,7 @@ def published() -> study.Study:
 
 
 def numbers(data: study.Study, *names: str) -> dict[str, Number]:
-    return {number.id: number for name in names for number in pipeline.module(name).compute(data).numbers}
+    return {number.id: number for name in names for number in figure(name).compute(data).numbers}
 
 
 class TestThePublishedTraces:
@@ -68,14 +69,14 @@ class TestThePublishedTraces:
     ) -> None:
         assert min(size for row in published.workloads.values() for w in row.values() for size in w.sizes) == 8
         assert numbers(published, "table_1")["table_1.runs"].value == 4
-        (whole, _) = pipeline.module("figure_02").compute(published).panels
+        (whole, _) = figure("figure_02").compute(published).panels
         assert max(whole.column("eta_joules")) < 15e6  # sizes 2 and 4 reach 47 MJ
 
     @needs_every_card
     def test_the_papers_four_gpus_are_there(self, published: study.Study) -> None:
         assert tuple(published.workloads) == study.ORDER
         assert numbers(published, "table_1")["table_1.gpus"] == Number("table_1.gpus", 4, note="")
-        assert len(pipeline.module("figure_15").compute(published).panels) == 4
+        assert len(figure("figure_15").compute(published).panels) == 4
 
     def test_a_card_that_trains_at_35_watts_does_not_idle_at_70(self, published: study.Study) -> None:
         idle = numbers(published, "figure_02")["figure_02.idle"]
@@ -101,14 +102,14 @@ class TestThePublishedTraces:
 
 
 def test_every_number_of_the_paper_is_computed_or_says_why_not(small: study.Study) -> None:
-    known = [*expected.read(), *reference.expected()]
+    known = pipeline.expected()
     assert len({one.id for one in known}) == len(known)
-    computed = set(numbers(small, *pipeline.FIGURES))
+    computed = set(numbers(small, *FIGURES))
     assert computed == {one.id for one in known if not one.missing}
 
 
 def test_each_figure_of_the_paper_is_drawn_or_said_to_be_missing() -> None:
-    listed = {*pipeline.FIGURES, *(one.figure for one in expected.read() if one.missing)}
+    listed = {*FIGURES, *(one.figure for one in pipeline.expected() if one.missing)}
     assert {f"figure_{number:02}" for number in range(1, 24)} <= listed
 
 
@@ -138,7 +139,7 @@ def test_a_run_writes_the_whole_report(
     for kind, verdicts in counted.items():
         mine = [row["within"] for row in rows if row["kind"] == kind]
         assert list(verdicts.values()) == [mine.count(one) for one in (True, False, None)], kind
-    assert counted.keys() == {"paper", "simulator"}
+    assert counted.keys() == {"paper", "input", "simulator"}
 
     page = (out / "report.html").read_text()
     assert "The paper's own numbers" in page.replace("&#x27;", "'")
@@ -186,7 +187,7 @@ def test_figure_9_is_drawn_from_the_authors_groups_if_they_are_given(
 
 
 def test_without_groups_every_row_of_figure_9_says_that_it_is_a_composite(small: study.Study) -> None:
-    result = pipeline.module("figure_09").compute(small)
+    result = figure("figure_09").compute(small)
     assert all("composite" in number.note for number in result.numbers)
     assert "composite" in result.remark
     assert all("composite" in panel.title for panel in result.panels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -240,6 +241,26 @@ def test_hostile_text_in_every_field_is_kept_as_text_and_does_nothing_else(
     assert client.get("/jobs/batch_size", params={"job_id": f"old {text}"}).status_code == 200
     assert {job.id for job in store.jobs()} == {"asr", text, f"old {text}"}
     assert client.delete(path).status_code == 204
+
+
+def test_no_module_is_imported_because_a_client_names_a_policy_by_it(client: TestClient) -> None:
+    named, of = "antigravity:fly", {"spec": {**SPEC, "job_id": "other", "policy": "antigravity:fly"}}
+    late = {
+        **of,
+        **PLACE,
+        "batch_size": 16,
+        "key": "k",
+        "outcome": {"ending": "converged", "epochs": 1, "seconds": 1.0},
+    }
+    for refused in (
+        client.post("/api/v1/jobs", json=of),
+        client.patch("/api/v1/jobs/asr", json={"policy": named}),
+        client.post("/api/v1/jobs/other/reports", json=late),
+        client.post("/jobs", json={**of["spec"], "gpu_model": "V100", "max_power": 250.0}),
+    ):
+        assert refused.status_code == 422, refused.text
+        assert "a service loads none that its clients name" in refused.text
+    assert "antigravity" not in sys.modules
 
 
 def test_halves_of_characters_and_bottomless_json_are_refused(client: TestClient) -> None:

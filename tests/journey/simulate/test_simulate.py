@@ -199,15 +199,15 @@ def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(trac
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("target = 0.7", ""), "'target' is missing"),
-        (("max_epochs", "max_epoch"), "unknown key 'max_epoch'. Did you mean 'max_epochs'"),
-        (("max_epochs = 20", "max_epochs = 0"), "max_epochs is 0"),
-        (('"n"', '""'), "network is ''"),
-        (("0.7", "nan"), "target is nan"),
+        (("target = 0.7", ""), r"line 1: target is missing in \[Toy\]: give a finite number"),
+        (("max_epochs", "max_epoch"), "max_epoch is not known in .Toy.. Did you mean 'max_epochs'"),
+        (("max_epochs = 20", "max_epochs = 0"), "line 6: max_epochs = 0: give a whole number of at least 1"),
+        (('"n"', '""'), "network = '': give a name"),
+        (("0.7", "nan"), "target = nan: give a finite number"),
         (("[", "["), None),
         (('["Toy"]', '["Toy"'), "not valid TOML"),
         ((TOML, ""), "no workload"),
-        ((TOML, "Toy = 3"), "is not a table"),
+        ((TOML, "Toy = 3"), "Toy = 3: give a table"),
     ],
 )
 def test_a_workloads_file_is_read_strictly(change: tuple[str, str], said: str | None) -> None:

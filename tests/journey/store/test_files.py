@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from support.waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
-from zeus.store.address import mount_of, refuse_network, resolve
+from zeus.store.address import log_folder, mount_of, refuse_network, resolve
 from zeus.store.check import check
 from zeus.store.sql import SqlStore
 from zeus.store.sql.sqlite import make_file
@@ -90,6 +91,45 @@ def test_a_message_about_a_store_names_what_chose_it(tmp_path: Path, monkeypatch
         monkeypatch.setenv("ZEUS_STORE", choose)
         with pytest.raises(InputError, match=advice):
             open_store(folder)
+
+
+def test_a_name_that_no_file_system_takes_is_refused_before_anything_is_asked_of_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="too long"):
+        open_store(f"sqlite:///{tmp_path}/{'x' * 300}.db")
+    long = log_folder("日" * 200, "life", {"ZEUS_LOG_DIR": str(tmp_path)})
+    long.mkdir(parents=True)
+    assert long != log_folder("日" * 199, "life", {"ZEUS_LOG_DIR": str(tmp_path)})
+
+
+def test_a_file_that_was_emptied_is_found_by_whoever_only_looks(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    open_store(f"sqlite:///{path}").close()
+    path.write_bytes(b"")
+    why_not = check(f"sqlite:///{path}").why_not
+    with pytest.raises(InputError) as refused:
+        open_store(f"sqlite:///{path}")
+    assert why_not == str(refused.value) and "is empty (0 bytes)" in why_not
+
+
+def test_a_damaged_file_is_no_store_that_is_away(tmp_path: Path) -> None:
+    path, url = tmp_path / "zeus.db", f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    store.register(SPEC)
+    store.ask("asr", HERE, first_size)
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"CREATE TABLE zeus_places", b"CREATE \xffABLE zeus_places"))
+    with pytest.raises(InputError):
+        open_store(url)
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("UPDATE zeus_trials SET trial = '{bad'")
+        file.commit()
+    with closing(open_store(url)) as store, pytest.raises(InputError, match=r"job 'asr': trial 1 .* is damaged"):
+        store.export()
+    path.write_bytes(whole[:4096] + b"\x55" * (len(whole) - 4096))
+    with pytest.raises(InputError, match=r"damaged|cannot be opened"), closing(open_store(url)) as store:
+        store.job("asr")
 
 
 @pytest.mark.parametrize("kind", REMOTE)
@@ -263,7 +303,7 @@ def test_a_store_of_a_newer_zeus_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
     open_store(f"sqlite:///{path}").close()
     versions(path, set_to="0099")
-    with pytest.raises(InputError, match=r"the store is of version 0099.*written by a newer one"):
+    with pytest.raises(InputError, match=r"the store is of version 0099.*written by a newer Zeus"):
         open_store(f"sqlite:///{path}")
     assert versions(path) == [("0099",)]
 

@@ -21,6 +21,7 @@ from zeus.job import Ending, JobSpec, Outcome, Profiled, Trial, history, replace
         ({"batch_sizes": (16, 16)}, "each size once"),
         ({"batch_sizes": (0, 16)}, "at least 1"),
         ({"batch_sizes": (True, 16)}, "at least 1"),
+        ({"batch_sizes": tuple(range(1, 1002))}, "at most 1000 sizes"),
         ({"default_batch_size": 64}, r"one of \[8, 16, 32\]"),
         ({"eta_knob": 1.5}, "from 0 to 1"),
         ({"eta_knob": math.nan}, "from 0 to 1"),

@@ -12,16 +12,16 @@ import pytest
 
 from support import small_traces
 from support.published import TRACES, needs_traces
-from zeus.reproduce import inputs, pipeline, study
-from zeus.reproduce.inputs import InputFile, Match, check, counts, sources
-from zeus.reproduce.provenance import Provenance
+from zeus.reproduce import pipeline, provenance, study
+from zeus.reproduce.figures import FIGURES
+from zeus.reproduce.provenance import InputFile, Match, Provenance, check, counts, sources
 from zeus.reproduce.report import html
 from zeus.simulate.cluster.composite import composite
 
-ALL = pipeline.FIGURES
+ALL = pipeline.ALL
 
 
-def one(folder: str) -> inputs.DataSource:
+def one(folder: str) -> provenance.DataSource:
     (found,) = (source for source in sources() if source.folder == folder)
     return found
 
@@ -35,7 +35,7 @@ def test_a_file_is_the_same_or_differs_or_is_absent(tmp_path: Path, monkeypatch:
     source = replace(one("philly_jobs_adaptdl"), files={
         "a.csv": hashlib.sha256(text).hexdigest(), "b.csv": hashlib.sha256(text).hexdigest(), "c.csv": "0" * 64,
     })  # fmt: skip
-    monkeypatch.setattr(inputs, "sources", lambda: [source])
+    monkeypatch.setattr(provenance, "sources", lambda: [source])
     folder = tmp_path / source.folder
     folder.mkdir()
     (folder / "a.csv").write_bytes(text)
@@ -114,8 +114,8 @@ def test_a_run_reads_no_data_file_that_is_not_in_the_table(tmp_path: Path) -> No
     OPENED = []
     try:
         known = study.read(traces, seeds=1, quick=True)
-        for name in ALL:
-            pipeline.module(name).compute(known)
+        for one in FIGURES.values():
+            one.compute(known)
         opened = {Path(path) for path in OPENED}
     finally:
         OPENED = None

@@ -10,6 +10,7 @@ import pytest
 
 from support import small_traces
 from zeus.reproduce import drawing, pipeline, style
+from zeus.reproduce.figures import FIGURES, figure
 from zeus.reproduce.panel import HALF, THIRD, Panel
 from zeus.reproduce.report import PIXELS_PER_INCH
 from zeus.reproduce.study import Study, read
@@ -42,16 +43,16 @@ def drawn(panel: Panel, draw: object) -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("name", pipeline.FIGURES)
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_picture_is_not_empty_and_its_letters_can_be_read(small: Study, name: str) -> None:
-    panels = pipeline.module(name).compute(small).panels
+    panels = figure(name).compute(small).panels
     assert panels
     for panel in panels[:2]:
         seen: list[Axes] = []
 
         def draw(axes: Axes, panel: Panel, seen: list[Axes] = seen) -> None:
             seen.append(axes)
-            pipeline.module(name).draw(axes, panel)
+            figure(name).draw(axes, panel)
 
         png = Image.open(io.BytesIO(style.picture(panel, draw, 40)))
         assert png.size == pytest.approx([40 * side for side in panel.size], abs=1)
@@ -80,8 +81,8 @@ def test_pictures_fill_a_row_of_the_report() -> None:
 def test_the_csv_holds_what_the_picture_shows(small: Study, tmp_path: Path) -> None:
     pipeline.reproduce(small, tmp_path, ("figure_01", "figure_13"), dpi=30)
     table = list(csv.DictReader((tmp_path / "figures" / "figure_01.csv").read_text().splitlines()))
-    panel = pipeline.module("figure_01").compute(small).panels[0]
-    bars = drawn(panel, pipeline.module("figure_01").draw).axes[0].patches
+    panel = figure("figure_01").compute(small).panels[0]
+    bars = drawn(panel, figure("figure_01").draw).axes[0].patches
     heights = sorted(round(bar.get_height(), 9) for bar in bars)  # type: ignore[attr-defined]
     assert heights == sorted(round(float(row["energy_ratio"]), 9) for row in table)
 
@@ -96,6 +97,34 @@ def test_a_bar_stands_on_its_base_and_one_that_is_cut_off_says_its_value() -> No
     ends = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in axes.patches]  # type: ignore[attr-defined]
     assert ends == [(1.0, 0.5), (1.0, 10.0)]
     assert [text.get_text() for text in axes.texts] == ["0.50", "40"]
+
+
+def test_a_bar_that_is_cut_off_has_a_break_and_one_of_no_height_is_seen() -> None:
+    rows = (("a", "one", 1.0), ("a", "two", 40.0))
+    axes = Figure().add_subplot()
+    colours = {"one": style.BLUE, "two": style.RED}
+    drawing.bars(axes, Panel("bars", "", BARS.columns, rows), "group", "series", "ratio", colours, base=1.0, highest=10)
+    ends = [(lines.get_segments()[0][0][1], lines.get_linewidth()[0]) for lines in axes.collections]  # type: ignore[attr-defined]
+    assert [height for height, _ in ends] == [1.0, 10.0]
+    assert all(width >= 2 for _, width in ends)
+    breaks = [line for line in axes.lines if line.get_color() == "white"]
+    assert [line.get_xdata()[0] for line in breaks] == pytest.approx([0.21, 0.21])  # type: ignore[index]
+
+
+def test_the_legend_of_figure_2b_stands_below_the_points(small: Study) -> None:
+    panel = figure("figure_02").compute(small).panels[1]
+    shown = drawn(panel, figure("figure_02").draw)
+    assert shown.axes[0].get_legend() is None
+    assert shown.legends[0].get_window_extent().y1 < shown.axes[0].get_window_extent().y0
+
+
+def test_a_front_too_small_to_be_seen_is_magnified() -> None:
+    columns = ("batch_size", "limit_watts", "tta_seconds", "eta_joules", "on_front", "default")
+    rows = ((8, 100, 10.0, 5.1, True, False), (8, 150, 10.1, 5.0, True, False), (64, 150, 90.0, 60.0, False, True))
+    (inset,) = (
+        drawn(Panel("c", "", columns, rows), lambda axes, panel: draw_front(axes, panel, zoom=True)).axes[0].child_axes
+    )
+    assert inset.get_xlim()[1] - inset.get_xlim()[0] < 1
 
 
 def front_of(*points: tuple[int, float, float, float]) -> Panel:
@@ -136,7 +165,7 @@ def test_a_regret_below_zero_is_in_view() -> None:
     rows = tuple((method, n, mean, low, 2e8) for method in ("Grid Search", "Zeus")
                  for n, mean, low in ((1, 2e5, -5e5), (2, 4e6, -1e6), (3, 1e8, 4e7)))  # fmt: skip
     columns = ("method", "recurrence", "cumulative_regret", "low", "high")
-    axes = drawn(Panel("figure_07b", "", columns, rows), pipeline.module("figure_07").draw).axes[0]
+    axes = drawn(Panel("figure_07b", "", columns, rows), figure("figure_07").draw).axes[0]
     assert axes.get_ylim()[0] < -1
     assert "0" in [label.get_text() for label in axes.get_yticklabels()]
 
@@ -145,6 +174,6 @@ def test_dates_stand_as_far_apart_as_they_are() -> None:
     columns = ("slice", "date", "batch_size", "limit_watts", "tries", "reached_target", "energy", "time")
     dates = ("2009-05-04", "2009-05-05", "2009-05-15")
     rows = tuple((n, day, 8, 100.0, 1, True, 10.0, 10.0) for n, day in enumerate(dates, 1))
-    axes = drawn(Panel("figure_10a", "", columns, rows), pipeline.module("figure_10").draw).axes[0]
+    axes = drawn(Panel("figure_10a", "", columns, rows), figure("figure_10").draw).axes[0]
     first, second, third = axes.lines[0].get_xdata()
     assert (second - first, third - second) == (1, 10)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import small_traces
 from zeus.ledger.pareto import ParetoPoint, front
-from zeus.reproduce.compare import Counts, compare, counts
+from zeus.reproduce import pipeline, study
+from zeus.reproduce.comparison import Counts, Expected, compare, counts
 from zeus.reproduce.derived import geometric_mean, over_seeds
-from zeus.reproduce.expected import Expected
-from zeus.reproduce.panel import Number, Panel, rows
+from zeus.reproduce.figures import cluster
+from zeus.reproduce.panel import Figure, Number, Panel, Result, rows
 from zeus.reproduce.provenance import Provenance
 from zeus.reproduce.report import Picture, Section, html
+from zeus.simulate.cluster.groups import GroupRow
 
 numbers = st.floats(-1e6, 1e6)
 points = st.lists(st.builds(ParetoPoint, st.just(8), st.just(100.0), st.floats(1, 100), st.floats(1, 100)), min_size=1)
@@ -55,19 +60,25 @@ def test_words_must_be_equal_and_what_is_missing_says_why() -> None:
 
 def test_a_row_says_where_its_tolerance_comes_from() -> None:
     number = Number("figure_01.x", 3.0, 2.0, 4.0)
-    bases = [compare(says(3, tolerance), number).tolerance_basis for tolerance in (0, 0.5, "seeds")]
+    bases = [compare(says(3, tolerance), number).to_json()["tolerance_basis"] for tolerance in (0, 0.5, "seeds")]
     assert bases == ["exact", "choice", "scatter"]
-    assert compare(says("yes", None), Number("figure_01.x", "yes")).tolerance_basis is None
+    assert compare(says("yes", None), Number("figure_01.x", "yes")).to_json()["tolerance_basis"] is None
     digits = Expected("figure_01.x", "a quantity", 3, "%", "§1", 0.05, basis="digits")
-    assert compare(digits, number).tolerance_basis == "digits"
+    assert compare(digits, number).to_json()["tolerance_basis"] == "digits"
 
 
-def test_the_papers_numbers_are_counted_apart_from_those_of_the_other_simulator() -> None:
+def test_the_papers_numbers_are_counted_apart_from_inputs_and_from_those_of_the_other_simulator() -> None:
     paper = [compare(says(3, 0), Number("figure_01.x", value)) for value in (3, 3, 4, None)]
     other = Expected("reference.x", "a quantity", 3, "%", "elsewhere", 1, kind="simulator")
     setting = Expected("table_1.x", "a quantity", "not given", "", "§1", kind="setting")
-    rows_of_all = [*paper, compare(other, Number("reference.x", 3)), compare(setting, Number("table_1.x", "16"))]
-    assert counts(rows_of_all) == {"paper": Counts(2, 1, 1), "simulator": Counts(1, 0, 0)}
+    restated = Expected("table_1.y", "a quantity", 3, "W", "§1", 0, kind="input")
+    rows_of_all = [
+        *paper,
+        compare(other, Number("reference.x", 3)),
+        compare(restated, Number("table_1.y", 3)),
+        compare(setting, Number("table_1.x", "16")),
+    ]
+    assert counts(rows_of_all) == {"paper": Counts(2, 1, 1), "input": Counts(1, 0, 0), "simulator": Counts(1, 0, 0)}
     assert (rows_of_all[-1].ours, rows_of_all[-1].within) == ("16", None)
 
 
@@ -107,7 +118,28 @@ def test_a_csv_holds_exactly_the_rows_of_its_panel(lines: list[tuple[str, float]
 
 def test_the_page_shows_text_as_text() -> None:
     row = compare(says("<b>", None), Number("figure_01.x", "&"))
-    section = Section("figure_01", "<i>", "", (Picture("figure_01", "<u>", 5.0, b"png"),), (row,))
+    figure = Figure("figure_01", "<i>", lambda study: Result(), lambda axes, panel: None)
+    section = Section(figure, "", (Picture(Panel("figure_01", "<u>", (), ()), b"png"),), (row,))
     page = html([section], [row], ["<s>"], Provenance(1, (), (), (), {"zeus": "<q>"}))
     for raw in ("<b>&", "<i>", "<u>", "<s>", "<q>"):
         assert raw not in page
+
+
+def test_a_regret_that_is_not_known_is_not_counted_as_0() -> None:
+    def row(policy: str, regret: float | None) -> GroupRow:
+        return GroupRow("NeuMF", policy, 0, 1, 1, 1, 0, 1.0, 1.0, 1.0, regret, 0.5, 0.5)
+
+    def below(zeus: float | None) -> Number:
+        found = [row("paper", zeus), row("grid", 3.0), row("grid-free", 2.0)]
+        return next(one for one in cluster.numbers(found, 1, "a note") if one.id == "figure_09.below_grid")
+
+    assert [below(1.0).value, below(2.5).value] == [1, 0]
+    unknown = below(None)
+    assert unknown.value is None
+    assert unknown.note.startswith("The regret on NeuMF is not known")
+
+
+def test_a_quick_run_says_that_it_has_two_seeds(tmp_path: Path) -> None:
+    quick = study.read(small_traces.write(tmp_path), seeds=2, quick=True)
+    assert "two seeds instead of 20" in " ".join(pipeline.facts(quick))
+    assert "quick" not in " ".join(pipeline.facts(replace(quick, quick=False)))

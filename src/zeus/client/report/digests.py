@@ -23,7 +23,7 @@ SHAPE = 2  # raise it when a digest says something else about the same facts
 AT_ONCE = 100  # digests that are written together
 
 
-class StoreTotals(NamedTuple):
+class FleetTotals(NamedTuple):
     """What each job adds to the totals, and how many jobs are not counted yet."""
 
     rows: Mapping[str, JobTotals]
@@ -63,12 +63,12 @@ class Digests:
                 rows.append(JobDigest.from_store(digest, found[name].running, prices).shown(prices))
         return rows
 
-    def totals(self, prices: Prices, seconds: float) -> StoreTotals:
+    def totals(self, prices: Prices, seconds: float) -> FleetTotals:
         """What each job adds to the totals. Missing digests are computed for so many seconds.
 
         Where that does not suffice, an outdated digest counts, and a job that has none is left out.
         """
-        return StoreTotals(
+        return FleetTotals(
             *self._rows(
                 self._store.glances(briefs=False, hours=not is_flat(prices)),
                 lambda digest: digest.totals.with_running(digest.running),

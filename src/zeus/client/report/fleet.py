@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from zeus.client.report.digests import Weeks
 from zeus.client.report.energy import footprint
+from zeus.client.report.fleet_text import summary
 from zeus.client.report.weeks import Cell, JobWeeks, first_day, week_of, weeks_until
 from zeus.errors import InputError
 from zeus.store.api import utc
@@ -65,7 +66,7 @@ def fleet(
     parts = [_priced(name, cell, prices) for name, one in jobs.items() for cell in one.cells if cell.week in wanted]
     currencies = {one.used.currency for one in parts if one.used.known_money is not None}
     begin = datetime.combine(first_day(weeks[0]), time_of_day(), UTC).isoformat() if weeks else ""
-    return {
+    told: Json = {
         "weeks": [{"week": week, **_sums(one for one in parts if one.cell.week == week)} for week in weeks],
         "owners": _by("owner", {name: one.owner for name, one in jobs.items()}, parts),
         "gpus": _by("gpu_model", None, parts),
@@ -78,6 +79,7 @@ def fleet(
         "uncounted": uncounted,
         "as_of": as_of,
     }
+    return {**told, "sentence": summary(told)}
 
 
 def _priced(name: str, cell: Cell, prices: Prices) -> _Part:

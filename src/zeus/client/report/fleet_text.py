@@ -104,7 +104,7 @@ def _or(value: float | None, shown: Callable[[float], str]) -> str:
 
 def html(told: Json) -> str:
     """The report as one page that loads nothing."""
-    parts = [f"<h1>{escape(title(told))}</h1>", f"<p>{escape(summary(told))}</p>"]
+    parts = [f"<h1>{escape(title(told))}</h1>", f"<p>{escape(told['sentence'])}</p>"]
     for name, headings, rows in tables(told):
         head = "".join(f"<th>{escape(one)}</th>" for one in headings)
         body = "".join(f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in row)}</tr>" for row in rows)

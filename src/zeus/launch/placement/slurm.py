@@ -105,8 +105,10 @@ def set_comment(job_id: str, energy: str) -> None:
     Raises:
         LaunchError: This is not allowed here, or Slurm does not answer.
     """
-    (task, *_) = read_scontrol(_call("scontrol", "--oneliner", "show", "job", job_id, within=COMMENT_SECONDS))
-    comment = with_energy(task.comment, energy)
+    tasks = read_scontrol(_call("scontrol", "--oneliner", "show", "job", job_id, within=COMMENT_SECONDS))
+    if not tasks:
+        raise LaunchError(f"Slurm does not know job {job_id}.")
+    comment = with_energy(tasks[0].comment, energy)
     _call("scontrol", "update", f"JobId={job_id}", f"Comment={comment}", within=COMMENT_SECONDS)
 
 

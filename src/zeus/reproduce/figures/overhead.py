@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zeus.optimizer.power_limit.profiler import PAPER_SECONDS
 from zeus.reproduce import drawing, style
-from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Figure, Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "section_65"
-TITLE = "Overhead of just-in-time profiling (V100)"
+NAME: Final = "section_65"
 
 
 class Overhead(NamedTuple):
@@ -62,3 +61,6 @@ def draw(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(-3, 3)
     axes.set_ylabel("Added by profiling (%)")
     drawing.legend_below(axes)
+
+
+FIGURES: Final = (Figure(NAME, "Overhead of just-in-time profiling (V100)", compute, draw),)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from zeus.errors import InputError
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import over_seeds, unknown
-from zeus.reproduce.panel import Cell, Panel, Result, rows
+from zeus.reproduce.panel import Cell, Figure, Panel, Result, rows
 from zeus.reproduce.study import Case, Floats, Study, replayed
 from zeus.simulate import pollux
 from zeus.simulate.results import LAST
@@ -17,8 +17,7 @@ from zeus.simulate.results import LAST
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "section_66"
-TITLE = "Zeus against a goodput tuner like Pollux (DeepSpeech2, A40)"
+NAME: Final = "section_66"
 WORKLOAD: Final = "DeepSpeech2"
 GPUS: Final = 4
 RECURRENCES: Final = 50  # of the tuner, which learns nothing between them
@@ -64,3 +63,6 @@ def draw(axes: Axes, panel: Panel) -> None:
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
     axes.set_ylabel("Zeus / goodput tuner")
     drawing.legend_below(axes)
+
+
+FIGURES: Final = (Figure(NAME, "Zeus against a goodput tuner like Pollux (DeepSpeech2, A40)", compute, draw),)

@@ -10,15 +10,18 @@ from typing import Any
 
 from zeus.client.folds import Folds
 from zeus.client.report import full, profiles_json, report, unreadable
-from zeus.client.report.brief import JobDigest, JobTotals
+from zeus.client.report.brief import JobDigest
+from zeus.client.report.digests import Weeks
+from zeus.client.report.fleet import fleet_of
 from zeus.errors import InputError, NotKnown
-from zeus.service.dashboard.page import MODULES, read
+from zeus.service.dashboard.page import MODULES, STYLES, read
 from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
 from zeus.tariff.settings import prices
 
 Json = dict[str, Any]
+FLEET_WEEKS = 12
 
 
 def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
@@ -28,21 +31,22 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
         NotKnown: One of `job_ids` is not in the store.
     """
     folds, rows, shown, profiles = Folds(), list[Json](), dict[str, Json](), dict[str, list[Json]]()
-    sums = list[JobTotals]()
+    digests = dict[str, JobDigest]()
     for name in sorted(store.pulse()) if job_ids is None else job_ids:
         try:
-            told, added = _told(store, name, folds)
+            told, digests[name] = _told(store, name, folds)
         except NotKnown:
             raise
         except InputError as wrong:
             rows.append(unreadable(name, wrong))
         else:
             rows.append(told["brief"])
-            sums.append(added)
             shown[name], profiles[name] = told["full"], told["profiles"]
+    sums = [one.totals.with_running(one.running) for one in digests.values()]
     data = {
         "at": utc(time.time()),
         "summary": {**totals(sums, prices()), "jobs": len(rows)},
+        "fleet": fleet_of(Weeks({name: one.weeks for name, one in digests.items()}, 0), FLEET_WEEKS, "", prices()),
         "jobs": rows,
         "full": shown,
         "profiles": profiles,
@@ -50,8 +54,8 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     return embed(data)
 
 
-def _told(store: Store, name: str, folds: Folds) -> tuple[Json, JobTotals]:
-    """What the page shows of a job, and what it adds to the totals."""
+def _told(store: Store, name: str, folds: Folds) -> tuple[Json, JobDigest]:
+    """What the page shows of a job, and its digest, which is added to the totals."""
     digests = list[JobDigest]()
 
     def told() -> Json:
@@ -60,8 +64,7 @@ def _told(store: Store, name: str, folds: Folds) -> tuple[Json, JobTotals]:
         rows = digests[0].shown(prices())
         return {"brief": rows, "full": full(found, prices()), "profiles": profiles_json(store, name)}
 
-    checked = sound(name, told)
-    return checked, digests[0].totals.with_running(digests[0].running)
+    return sound(name, told), digests[0]
 
 
 def embed(data: dict[str, Any]) -> str:
@@ -73,10 +76,10 @@ def embed(data: dict[str, Any]) -> str:
     # Only a `<` could end the script element early, and JSON allows it to be escaped.
     told = json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
     page = _text("index.html")
-    style, script, plotly = _text("style.css"), _script(), _text("plotly.min.js")
+    script, plotly = _script(), _text("plotly.min.js")
     icon = _text("zeus.svg").replace("#", "%23").replace('"', "'").strip()
     pieces = {
-        '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
+        **{f'<link rel="stylesheet" href="static/{name}">': f"<style>{_text(name)}</style>" for name in STYLES},
         '<script src="static/plotly.min.js" defer></script>': "",
         '<script type="module" src="static/app.js"></script>': "",
         "</body>": f"<script>window.ZEUS_DATA = {told};</script>\n<script>{plotly}</script>\n"

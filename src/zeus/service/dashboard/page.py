@@ -19,17 +19,27 @@ POLICY = (
 MODULES = (
     "format.js",
     "dom.js",
+    "embedded.js",
     "api.js",
+    "saving_files.js",
     "charts.js",
+    "list_table.js",
     "list.js",
     "trials.js",
+    "curves.js",
     "job_charts.js",
     "limit_charts.js",
+    "settings.js",
+    "actions.js",
+    "audit.js",
     "job.js",
     "compare.js",
+    "fleet.js",
+    "tokens.js",
     "session.js",
     "app.js",
 )
+STYLES = ("style.css", "views.css", "screens.css")
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 

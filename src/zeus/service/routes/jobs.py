@@ -11,7 +11,7 @@ from msgspec import UNSET, structs
 from zeus.client.bodies import Change, Excuse, Pardon, Register, Reset
 from zeus.errors import NotKnown
 from zeus.job import JobSpec, replace
-from zeus.policy.registry import find_policy
+from zeus.policy.registry import find_policy, named_policy
 from zeus.service import schemas
 from zeus.service.job_list import Wanted
 from zeus.service.overview import sound
@@ -57,7 +57,7 @@ def register(
 ) -> Json:
     """Register a job (201). A job that is there already is revised if it differs (200)."""
     store, spec = store_of(request), body.spec
-    version = find_policy(spec.policy).version
+    version = named_policy(spec.policy).version
     with contextlib.suppress(NotKnown):
         store.job(spec.id)
         response.status_code = 200
@@ -133,7 +133,8 @@ def change(
 
     def changed(job: Job) -> tuple[JobSpec, int]:
         spec = replace(job.spec, **given)
-        return spec, find_policy(spec.policy).version
+        known = spec.policy == job.spec.policy
+        return spec, (find_policy if known else named_policy)(spec.policy).version
 
     if owner is not None:
         may_give(current(), job_id)  # before anything is changed

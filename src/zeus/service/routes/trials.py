@@ -18,6 +18,7 @@ from zeus.client.trial_log import told_log
 from zeus.errors import InputError
 from zeus.job import Ending, Kept, Outcome
 from zeus.job.wire import plain, to_json
+from zeus.policy.registry import named_policy
 from zeus.service import schemas
 from zeus.service.overview import sound
 from zeus.service.routes.dependencies import (
@@ -173,6 +174,7 @@ def late(
     """
     if body.spec.id != job_id:
         raise InputError(f"the report is about job {body.spec.id!r}, but was sent to job {job_id!r}.")
+    named_policy(body.spec.policy)
     run = OfflineRun(body.spec, body.place, body.batch_size, body.key, body.outcome, life, origin=asker)
     return to_json(jobs_of(request).record_run(run))
 

@@ -25,7 +25,7 @@ from zeus.job import Checked, Ending, Gpus, JobSpec, Kept, Kind, Outcome, Trial,
 from zeus.job.checks import need
 from zeus.job.value import Above, NotBelow, Number, Whole
 from zeus.job.wire import Json, plain, read
-from zeus.policy.registry import find_policy
+from zeus.policy.registry import named_policy
 from zeus.service import schemas
 from zeus.service.auth import Guarded
 from zeus.service.routes.dependencies import REPORT, jobs_of, store_of
@@ -86,7 +86,7 @@ def register(request: Request, response: Response, body: Annotated[Json, schemas
         known = store.job(spec.id).spec
         response.status_code = 200
         spec = replace(spec, **{name: getattr(known, name) for name in OURS - given.keys()})
-    job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
+    job = store.register(spec, policy_version=named_policy(spec.policy).version, revise=False)
     store.settle(job.id, Gpus(place.gpu_model, place.number_of_gpus, place.max_power))
     told = {name: value for name, value in spec_json(job.spec).items() if name not in LATER}
     return {**told, **plain(place)}

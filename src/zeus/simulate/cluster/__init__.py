@@ -1,5 +1,5 @@
 """Replay of a whole cluster of recurring jobs (§6.3)."""
 
-from zeus.simulate.cluster.groups import GroupRow, Knobs, Totals, replay_group, simulate
+from zeus.simulate.cluster.groups import GroupRow, GroupUse, Knobs, replay_group, simulate
 
-__all__ = ["GroupRow", "Knobs", "Totals", "replay_group", "simulate"]
+__all__ = ["GroupRow", "GroupUse", "Knobs", "replay_group", "simulate"]

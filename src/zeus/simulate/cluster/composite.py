@@ -21,7 +21,7 @@ from typing import Final
 from zeus import settings
 from zeus.errors import InputError
 from zeus.simulate.cluster.tables import ClusterTrace, collect
-from zeus.simulate.traces.csv_tables import number, read_lines
+from zeus.simulate.traces.csv_tables import Cells, Header, read_table
 
 DLRM: Final = Path("alibaba_gpu_v2025_dlrm") / "disaggregated_DLRM_trace.csv"
 PHILLY: Final = Path("philly_jobs_adaptdl") / "philly.csv"
@@ -50,9 +50,9 @@ def composite(data: Path | str) -> ClusterTrace:
 def _applications(path: Path) -> dict[str, list[tuple[float, float]]]:
     """Start and end of each instance by application, in order of start. Instances without both are left out."""
     lives: dict[str, list[tuple[float, float]]] = {}
-    for line, row in _dicts(path, ("app_name", "creation_time", "deletion_time")):
+    for row in _rows(path, ("app_name", "creation_time", "deletion_time")):
         if row["creation_time"] and row["deletion_time"]:
-            start, end = (number(path, line, column, row[column]) for column in ("creation_time", "deletion_time"))
+            start, end = row.number("creation_time"), row.number("deletion_time")
             if end > start:
                 lives.setdefault(row["app_name"], []).append((start, end))
     return {name: sorted(each) for name, each in lives.items()}
@@ -61,8 +61,8 @@ def _applications(path: Path) -> dict[str, list[tuple[float, float]]]:
 def _durations(path: Path) -> list[list[float]]:
     """Durations of jobs in order of submission, one list per virtual cluster and number of GPUs."""
     queues: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for line, row in _dicts(path, ("timestamp", "duration", "num_gpus", "cluster")):
-        took = number(path, line, "duration", row["duration"])
+    for row in _rows(path, ("timestamp", "duration", "num_gpus", "cluster")):
+        took = row.number("duration")
         if took > 0:
             queues.setdefault((row["cluster"], row["num_gpus"]), []).append((row["timestamp"], took))
     if not queues:
@@ -74,8 +74,8 @@ def _mean_life(lives: list[tuple[float, float]]) -> float:
     return math.fsum(end - start for start, end in lives) / len(lives)
 
 
-def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines of a CSV with at least these columns, with line numbers."""
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Cells]:
+    """Rows of a CSV with at least these columns."""
     if not path.exists():
         folder = path.parent.parent
         where = f"the default folder, {folder}" if settings.data() is None else f"ZEUS_DATA, {folder}"
@@ -83,13 +83,4 @@ def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str
             f"the trace {path.parent.name}/{path.name} is needed, and is not in {where}. Set ZEUS_DATA to the folder "
             f"that holds {path.parent.name}, or give a table of your own with --groups."
         )
-    lines = read_lines(path)
-    _, header = next(lines, (1, []))
-    if missing := [column for column in columns if column not in header]:
-        raise InputError(f"{path}, line 1: the header lacks {', '.join(missing)}.")
-    for line, cells in lines:
-        if not cells:  # a blank line
-            continue
-        if len(cells) != len(header):
-            raise InputError(f"{path}, line {line}: {len(cells)} cells, but the header has {len(header)}.")
-        yield line, dict(zip(header, cells, strict=True))
+    return read_table(path, columns, Header.AMONG)

@@ -26,7 +26,7 @@ from zeus.simulate.workload import Workload
 TASK_JOBS = 4_000  # per task of a worker: about a second, so that the progress bar moves
 
 
-class Totals(NamedTuple):
+class GroupUse(NamedTuple):
     """What all trials of a group used."""
 
     tries: int = 0
@@ -36,8 +36,8 @@ class Totals(NamedTuple):
     cost: float = 0.0  # Equation 2
     work: float = 0.0  # 1 = one job of the cluster's mean length
 
-    def add(self, one: ReplayedRecurrence, ratio: float) -> Totals:
-        return Totals(
+    def add(self, one: ReplayedRecurrence, ratio: float) -> GroupUse:
+        return GroupUse(
             self.tries + len(one.tries),
             self.failed + (not one.converged),
             self.energy + ratio * one.joules,
@@ -93,7 +93,7 @@ def simulate(
         for cluster in clusters:
             baselines.contender(policy, cluster.workload, knobs.eta)  # raises before any replay starts
             tasks += _tasks(cluster, policy, seed, knobs)
-    found: dict[tuple[str, str], list[Totals]] = {}
+    found: dict[tuple[str, str], list[GroupUse]] = {}
     for task, totals in zip(tasks, workers(_run, tasks), strict=True):
         found.setdefault((task.policy, task.workload.name), []).extend(totals)
         progress(sum(len(group.starts) for group in task.groups))
@@ -104,7 +104,9 @@ def simulate(
     ]
 
 
-def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, mean_runtime: float, seed: int) -> Totals:
+def replay_group(
+    workload: Workload, policy: str, knobs: Knobs, group: Group, mean_runtime: float, seed: int
+) -> GroupUse:
     """Replay one group in order of time."""
     who = baselines.contender(policy, workload, knobs.eta)
     job = job_of(workload, eta_knob=knobs.eta, beta_knob=knobs.beta, window_size=knobs.window)
@@ -112,9 +114,9 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
     world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta), alone=False)
     usual = baselines.default(workload).seconds
     ahead: list[tuple[float, int, Flight]] = []  # each recurrence by the time of its next event
-    totals = Totals()
+    totals = GroupUse()
 
-    def until(now: float, totals: Totals) -> Totals:
+    def until(now: float, totals: GroupUse) -> GroupUse:
         while ahead and ahead[0][0] <= now:
             when, number, one = heappop(ahead)
             runtime = group.runtimes[number - 1]
@@ -144,7 +146,7 @@ class _Task(NamedTuple):
     seed: int
 
 
-def _run(task: _Task) -> list[Totals]:
+def _run(task: _Task) -> list[GroupUse]:
     rest = (task.mean_runtime, task.seed)
     return [replay_group(task.workload, task.policy, task.knobs, group, *rest) for group in task.groups]
 
@@ -159,7 +161,7 @@ def _tasks(cluster: Cluster, policy: str, seed: int, knobs: Knobs) -> Iterator[_
             part = []
 
 
-def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterable[Totals]) -> GroupRow:
+def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterable[GroupUse]) -> GroupRow:
     tries, failed, energy, time, cost, work = (sum(column) for column in zip(*totals, strict=True))
     usual, workload = baselines.default(cluster.workload), cluster.workload
     best_known = any(workload.always_converges(size) for size in workload.sizes)

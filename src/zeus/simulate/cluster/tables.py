@@ -17,21 +17,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from zeus.errors import InputError
-from zeus.simulate.traces.csv_tables import number, read_lines, read_table
+from zeus.simulate.traces.csv_tables import Cells, read_lines, read_table
 from zeus.simulate.workload_file import table_1
 
 PLAIN_COLUMNS: Final = ("group", "start_time", "end_time")
 MATCHED_COLUMNS: Final = (*PLAIN_COLUMNS, "dataset", "runtime_ratio")
 PAI_COLUMNS: Final[dict[str, tuple[str, ...]]] = {  # the published files have no header line
     "pai_job_table": ("job_name", "inst_id", "user", "status", "start_time", "end_time"),
-    "pai_task_table": (
-        *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
-        *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
-    ),
-    "pai_instance_table": (
-        *("job_name", "task_name", "inst_name", "worker_name", "inst_id"),
-        *("status", "start_time", "end_time", "machine"),
-    ),
     "pai_group_tag_table": ("inst_id", "user", "gpu_type_spec", "group", "workload"),
 }
 STATUSES: Final = ("Terminated", "Failed", "Running", "Waiting")  # only the first means success
@@ -118,57 +110,51 @@ def collect(
 
 
 def _plain_jobs(path: Path) -> Iterator[TracedJob]:
-    for line, (group, start, end) in read_table(path, PLAIN_COLUMNS):
-        yield _job(path, line, group, start, end)
+    return map(_job, read_table(path, PLAIN_COLUMNS))
 
 
 def _matched_jobs(path: Path) -> Iterator[TracedJob]:
     known = {setting.key.dataset for setting in table_1().values()}
     seen: dict[str, tuple[str, int]] = {}
-    for line, (group, start, end, dataset, text) in read_table(path, MATCHED_COLUMNS):
-        job = _job(path, line, group, start, end)
+    for cells in read_table(path, MATCHED_COLUMNS):
+        job, dataset = _job(cells), cells["dataset"]
         if dataset not in known:
-            names = ", ".join(sorted(known))
-            raise InputError(f"{path}, line {line}: dataset is {dataset!r}, not one of {names}.")
-        earlier, at = seen.setdefault(group, (dataset, line))
+            raise cells.fault(f"dataset is {dataset!r}, not one of {', '.join(sorted(known))}")
+        earlier, at = seen.setdefault(job.group, (dataset, cells.line))
         if earlier != dataset:
-            raise InputError(f"{path}, line {line}: group {group} has dataset {dataset}, but {earlier} in line {at}.")
-        ratio = number(path, line, "runtime_ratio", text)
-        if ratio <= 0:
-            raise InputError(f"{path}, line {line}: runtime_ratio is {text!r}; give a number above 0.")
-        yield job._replace(dataset=earlier, ratio=ratio)
+            raise cells.fault(f"group {job.group} has dataset {dataset}, but {earlier} in line {at}")
+        yield job._replace(dataset=earlier, ratio=cells.positive("runtime_ratio"))
 
 
-def _job(path: Path, line: int, group: str, start: str, end: str) -> TracedJob:
-    if not group.strip():
-        raise InputError(f"{path}, line {line}: group is {group!r}; give a name.")
-    began, ended = number(path, line, "start_time", start), _time(path, line, "end_time", end)
+def _job(cells: Cells) -> TracedJob:
+    if not cells["group"].strip():
+        raise cells.fault(f"group is {cells['group']!r}; give a name")
+    began, ended = cells.number("start_time"), _time(cells, "end_time")
     if ended is not None and ended < began:
-        raise InputError(f"{path}, line {line}: end_time {end} is before start_time {start}.")
-    return TracedJob(group, began, ended)
+        raise cells.fault(f"end_time {cells['end_time']} is before start_time {cells['start_time']}")
+    return TracedJob(cells["group"], began, ended)
 
 
 def _read_pai(folder: Path) -> ClusterTrace:
-    job_table, tag_table = folder / "pai_job_table.csv", folder / "pai_group_tag_table.csv"
-    columns = PAI_COLUMNS["pai_group_tag_table"]
-    at, names = (columns.index("inst_id"), columns.index("group")), dict[str, str]()  # one copy of each group name
+    names = dict[str, str]()  # one copy of each group name
     tags: dict[str, str] = {}
-    for line, cells in read_table(tag_table, columns):
-        inst, group = (cells[i] for i in at)
+    for cells in read_table(folder / "pai_group_tag_table.csv", PAI_COLUMNS["pai_group_tag_table"]):
+        inst, group = cells["inst_id"], cells["group"]
         if not inst:
-            raise InputError(f"{tag_table}, line {line}: inst_id is empty. It must name the job of the tag.")
+            raise cells.fault("inst_id is empty. It must name the job of the tag")
         if group:
             group = names.setdefault(group, group)
             if tags.setdefault(inst, group) != group:
-                raise InputError(f"{tag_table}, line {line}: {inst} is in group {group} and in group {tags[inst]}.")
+                raise cells.fault(f"{inst} is in group {group} and in group {tags[inst]}")
     ungrouped = 0
 
     def jobs() -> Iterator[tuple[str, float, float | None]]:
         nonlocal ungrouped
-        for line, (_, inst, _, status, start, end) in read_table(job_table, PAI_COLUMNS["pai_job_table"]):
+        for cells in read_table(folder / "pai_job_table.csv", PAI_COLUMNS["pai_job_table"]):
+            status, inst = cells["status"], cells["inst_id"]
             if status not in STATUSES:
-                raise InputError(f"{job_table}, line {line}: status is {status!r}, not one of {', '.join(STATUSES)}.")
-            began, ended = _time(job_table, line, "start_time", start), _time(job_table, line, "end_time", end)
+                raise cells.fault(f"status is {status!r}, not one of {', '.join(STATUSES)}")
+            began, ended = _time(cells, "start_time"), _time(cells, "end_time")
             if status != STATUSES[0] or began is None:
                 ended = None
             elif inst not in tags:
@@ -180,9 +166,9 @@ def _read_pai(folder: Path) -> ClusterTrace:
     return ClusterTrace(trace.source, trace.groups, trace.dropped, ungrouped)
 
 
-def _time(path: Path, line: int, column: str, text: str) -> float | None:
+def _time(cells: Cells, column: str) -> float | None:
     """Seconds, or None if the cell is empty."""
-    return number(path, line, column, text) if text else None
+    return cells.number(column) if cells[column] else None
 
 
 def _by_start(group: Group) -> Group:

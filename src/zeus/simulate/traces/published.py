@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,44 @@ from zeus.simulate.workload_file import WorkloadSpec, example, find, read, table
 TRAINING = "summary_train.csv"
 WORKLOADS = "workloads.toml"  # may lie beside the traces, and then describes their workloads
 SMALLEST: Final = 8  # the paper sweeps batch sizes from 8 up (§2.2); some traces also hold 2 and 4
+
+
+@dataclass(frozen=True)
+class TraceFolder:
+    """A folder of traces. Each of its files is read once, when it is first needed."""
+
+    path: Path
+    settings: Mapping[str, WorkloadSpec] | None = None
+    _power: dict[Path, list[PowerRow]] = field(default_factory=dict)
+
+    @cached_property
+    def training(self) -> list[TrainingRow]:
+        return read_training(self.path / TRAINING)
+
+    @cached_property
+    def known(self) -> Mapping[str, WorkloadSpec]:
+        """The workloads: as given, else those of the folder's own workloads.toml, else Table 1."""
+        beside = self.path / WORKLOADS
+        return self.settings or (read(beside) if beside.exists() else table_1())
+
+    def load(self, gpu: str, names: Iterable[str] | None = None, smallest: int = SMALLEST) -> dict[str, Workload]:
+        """As the function `load`."""
+        file = _power_file(self.path, gpu)
+        if file not in self._power:
+            self._power[file] = read_power(file)
+        power, training, known = self._power[file], self.training, self.known
+        here = _keys(power) & _keys(training)
+        if names is None:
+            names = [name for name, setting in known.items() if setting.key in here]
+            if not names:
+                looked = f"{file.name} and {TRAINING}"
+                raise InputError(f"{self.path}: none of {', '.join(known)} is in both {looked}.{_hint(here)}")
+        try:
+            found = [find(name, known) for name in names]
+        except InputError as wrong:
+            raise InputError(f"{wrong}{_hint(here - {setting.key for setting in known.values()})}") from None
+        on = file.stem.removeprefix("summary_power_")
+        return {name: from_rows(name, on, known[name], power, training, smallest) for name in found}
 
 
 def load(
@@ -32,21 +72,7 @@ def load(
     Raises:
         InputError: The folder has no trace of this GPU, lacks a named workload, or has only smaller sizes of it.
     """
-    path = _power_file(Path(traces), gpu)
-    beside = Path(traces) / WORKLOADS
-    known = settings or (read(beside) if beside.exists() else table_1())
-    power, training = read_power(path), read_training(Path(traces) / TRAINING)
-    on, here = path.stem.removeprefix("summary_power_"), _keys(power) & _keys(training)
-    if names is None:
-        names = [name for name, setting in known.items() if setting.key in here]
-        if not names:
-            looked = f"{path.name} and {TRAINING}"
-            raise InputError(f"{traces}: none of {', '.join(known)} is in both {looked}.{_hint(here)}")
-    try:
-        found = [find(name, known) for name in names]
-    except InputError as wrong:
-        raise InputError(f"{wrong}{_hint(here - {setting.key for setting in known.values()})}") from None
-    return {name: from_rows(name, on, known[name], power, training, smallest) for name in found}
+    return TraceFolder(Path(traces), settings).load(gpu, names, smallest)
 
 
 def from_rows(

@@ -6,8 +6,6 @@ the file, the line and the fault.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from zeus import settings
 from zeus.errors import InputError
-from zeus.simulate.traces.csv_tables import read_lines
+from zeus.simulate.traces.csv_tables import Cells, Header, read_table
 
 POWER_COLUMNS: Final = (
     "dataset",
@@ -36,10 +34,6 @@ TRAINING_COLUMNS: Final = (
     "target_metric",
     "target_epoch",
 )
-
-_WHOLE = re.compile(r"[0-9]+")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
 
 Row = TypeVar("Row")
 
@@ -95,7 +89,7 @@ class TrainingRow:
 def read_power(path: Path | str) -> list[PowerRow]:
     """Read a `summary_power_GPU.csv`, in file order."""
 
-    def row(cell: _Cells) -> PowerRow:
+    def row(cell: Cells) -> PowerRow:
         return PowerRow(
             dataset=cell.text("dataset"),
             network=cell.text("network"),
@@ -112,7 +106,7 @@ def read_power(path: Path | str) -> list[PowerRow]:
 def read_training(path: Path | str) -> list[TrainingRow]:
     """Read a `summary_train.csv`, in file order."""
 
-    def row(cell: _Cells) -> TrainingRow:
+    def row(cell: Cells) -> TrainingRow:
         return TrainingRow(
             dataset=cell.text("dataset"),
             network=cell.text("network"),
@@ -132,65 +126,16 @@ def read_training(path: Path | str) -> list[TrainingRow]:
     return _read(Path(path), TRAINING_COLUMNS, row, key)
 
 
-class _Fault(Exception):
-    """A fault in a line. `_read` adds the file and the line number."""
-
-
-class _Cells(dict[str, str]):
-    """The cells of one line by column, with a check for each type of column."""
-
-    def text(self, column: str) -> str:
-        if not self[column] or self[column] != self[column].strip():
-            raise _Fault(f"{column} is {self[column]!r}; give a name without spaces around it")
-        return self[column]
-
-    def whole(self, column: str, otherwise: str = "") -> int:
-        if not _WHOLE.fullmatch(self[column]) or int(self[column]) == 0:
-            raise _Fault(f"{column} is {self[column]!r}; give a whole number of at least 1{otherwise}")
-        return int(self[column])
-
-    def positive(self, column: str) -> float:
-        value = self.not_negative(column)
-        if value == 0:
-            raise _Fault(f"{column} is {self[column]!r}; give a number above 0")
-        return value
-
-    def not_negative(self, column: str) -> float:
-        value = float(self[column]) if _NUMBER.fullmatch(self[column]) else math.nan
-        if not math.isfinite(value):
-            raise _Fault(f"{column} is {self[column]!r}, which is not a finite number")
-        if value < 0:
-            raise _Fault(f"{column} is {self[column]!r}, which is negative")
-        return value
-
-
 def _read(
-    path: Path, columns: tuple[str, ...], parse: Callable[[_Cells], Row], key: Callable[[Row], tuple[object, ...]]
+    path: Path, columns: tuple[str, ...], parse: Callable[[Cells], Row], key: Callable[[Row], tuple[object, ...]]
 ) -> list[Row]:
     rows: list[Row] = []
     first_seen: dict[tuple[object, ...], int] = {}
-    for line, cells in read_lines(path):
-        try:
-            if line == 1:
-                _check_header(cells, columns)
-                continue
-            if len(cells) != len(columns):
-                raise _Fault(f"{len(cells)} cells; needs {len(columns)} ({', '.join(columns)})")
-            row = parse(_Cells(zip(columns, cells, strict=True)))
-            if (earlier := first_seen.setdefault(key(row), line)) != line:
-                raise _Fault(f"same key as line {earlier}: {', '.join(str(part) for part in key(row))}")
-        except _Fault as fault:
-            raise InputError(f"{path}, line {line}: {fault}.") from None
+    for cells in read_table(path, columns, Header.NEEDED):
+        row = parse(cells)
+        if (earlier := first_seen.setdefault(key(row), cells.line)) != cells.line:
+            raise cells.fault(f"same key as line {earlier}: {', '.join(str(part) for part in key(row))}")
         rows.append(row)
     if not rows:
         raise InputError(f"{path}, line 1: the file has no rows. It needs a header and at least one row.")
     return rows
-
-
-def _check_header(cells: list[str], columns: tuple[str, ...]) -> None:
-    if missing := [column for column in columns if column not in cells]:
-        raise _Fault(f"the header lacks {', '.join(missing)}; it must be {','.join(columns)}")
-    if extra := [cell for cell in cells if cell not in columns]:
-        raise _Fault(f"the header has the extra column {', '.join(extra)}; it must be {','.join(columns)}")
-    if tuple(cells) != columns:
-        raise _Fault(f"columns {','.join(cells)} are out of order or repeated; the header must be {','.join(columns)}")

@@ -41,9 +41,12 @@ class Dialect(Protocol):
     """One kind of database."""
 
     most: int | None  # connections, if not as many as the caller allows
-    error: type[Exception]  # of the driver; the next two are kinds of it
-    conflict: type[Exception]
+    conflict: type[Exception]  # kinds of `error`
     not_data: type[Exception]
+
+    @property
+    def error(self) -> type[Exception] | tuple[type[Exception], ...]:
+        """What the driver raises."""
 
     def open(self) -> Any:
         """The first connection, to a database that has the newest tables."""
@@ -65,6 +68,9 @@ class Dialect(Protocol):
 
     def is_passing(self, wrong: BaseException) -> bool:
         """Whether a database that could not be opened may work later, because it is down or busy."""
+
+    def is_damage(self, wrong: BaseException) -> bool:
+        """Whether the database itself is damaged, so that to wait or to try again is in vain."""
 
     def text(self, sql: str) -> str:
         """A statement as this database reads it."""
@@ -173,6 +179,8 @@ class Database:
         except (dialect.not_data, UnicodeEncodeError) as wrong:  # the latter: half of a letter, as in broken UTF-8
             raise InputError(f"the store cannot hold this value: {_message(wrong)}.") from wrong
         except dialect.error as wrong:
+            if dialect.is_damage(wrong):
+                raise InputError(f"the store {self.name} is damaged: {_message(wrong)}. Restore a backup.") from wrong
             unsure = ending and writes
             effect = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
             raise StoreError(f"the store {self.name} did not answer: {_message(wrong)}. {effect}") from wrong

@@ -114,6 +114,9 @@ class Postgres:
     def is_passing(self, wrong: BaseException) -> bool:
         return isinstance(wrong, psycopg.OperationalError)
 
+    def is_damage(self, wrong: BaseException) -> bool:
+        return isinstance(wrong, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted)
+
     def text(self, sql: str) -> str:
         return _named_parameters(sql)
 

@@ -40,7 +40,7 @@ MADE = b"A store was made beside this file.\n"
 class Sqlite:
     """The `Dialect` of SQLite."""
 
-    error: type[Exception] = sqlite3.Error
+    error = (sqlite3.Error, UnicodeDecodeError)  # the latter: a damaged text
     conflict: type[Exception] = sqlite3.IntegrityError
     not_data: type[Exception] = sqlite3.DataError
     has_version = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'zeus_version'"
@@ -105,6 +105,9 @@ class Sqlite:
 
     def is_passing(self, wrong: BaseException) -> bool:
         return _code(wrong) in PASSING
+
+    def is_damage(self, wrong: BaseException) -> bool:
+        return isinstance(wrong, UnicodeDecodeError) or _code(wrong) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
     def text(self, sql: str) -> str:
         return sql.removesuffix(" FOR UPDATE")
@@ -175,17 +178,23 @@ def make_file(path: Path) -> None:
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        wal = path.with_name(f"{path.name}-wal")
-        was_store = _size(_lock_of(path)) > 0 or _size(wal) > 0
-        is_empty = path.stat().st_size == 0  # checked last: another process may be creating the store now
+        lost = emptied(path)
     except OSError as wrong:
         kind = StoreError if wrong.errno in DISK_PASSING else InputError
         raise kind(f"{path} cannot be opened: {wrong.strerror}. Check {named(f'sqlite:///{path}')}.") from wrong
-    if is_empty and was_store:
-        raise InputError(
-            f"{path} is empty (0 bytes), but a store was kept in it. Put a backup in its place. To start again without "
-            f"its data, remove it together with {path.name}-wal and {path.name}.lock."
-        )
+    if lost is not None:
+        raise InputError(lost)
+
+
+def emptied(path: Path) -> str | None:
+    """What to do about a file that is empty, although a store was kept in it; None if it is not such a file."""
+    was_store = _size(_lock_of(path)) > 0 or _size(path.with_name(f"{path.name}-wal")) > 0
+    if path.stat().st_size or not was_store:  # the size comes last: another process may be creating the store now
+        return None
+    return (
+        f"{path} is empty (0 bytes), but a store was kept in it. Put a backup in its place. To start again without "
+        f"its data, remove it together with {path.name}-wal and {path.name}.lock."
+    )
 
 
 def _lock_of(path: Path) -> Path:

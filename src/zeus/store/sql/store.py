@@ -40,7 +40,6 @@ from zeus.store.care import Care
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import cache_rows, profile_rows, rows
 from zeus.store.sql.audit_rows import SqlAudit, note, revised, take
-from zeus.store.sql.care import SqlCare
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.log_rows import SqlLogs
 from zeus.store.sql.token_rows import SqlTokens
@@ -390,6 +389,8 @@ class SqlStore:
 
     @property
     def care(self) -> Care:
+        from zeus.store.sql.care import SqlCare  # imported late: it loads sqlite3
+
         return SqlCare(self._database)
 
     def close(self) -> None:

@@ -30,7 +30,8 @@ def bring_up_to_date(connection: Any, driver: Upgradable) -> None:
         if found is not None and found not in MIGRATIONS:
             raise InputError(
                 f"the store is of version {found}; this Zeus knows versions up to {HEAD}. It was written by a newer "
-                "one. Install the newer Zeus, or use another store."
+                "Zeus, or by one before 0.3, whose stores are no longer opened. Use that Zeus: its `zeus jobs export` "
+                "writes what this one can import. Or use another store."
             )
         for version, statements in MIGRATIONS.items():
             if found is None or version > found:

@@ -17,7 +17,7 @@ from zeus.errors import InputError
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import baselines, workers
-from zeus.simulate.cluster import Knobs, Totals, replay_group, simulate
+from zeus.simulate.cluster import GroupUse, Knobs, replay_group, simulate
 from zeus.simulate.cluster.match import match, split
 from zeus.simulate.cluster.tables import ClusterTrace, Group
 from zeus.simulate.replay import job_of, replay
@@ -109,7 +109,7 @@ def test_jobs_that_do_not_overlap_are_replayed_like_one_job(name: str, jobs: int
     who = baselines.contender(name, SMALL, 0.5)
     seed = zlib.crc32(b"7:g")
     past = list(islice(replay(SMALL, who.policy, job_of(SMALL, window_size=window), seed, limits=who.limits), jobs))
-    assert totals == Totals(
+    assert totals == GroupUse(
         sum(len(one.tries) for one in past),
         0,
         pytest.approx(sum(one.joules for one in past)),

@@ -1,39 +1,49 @@
 // Data: from /api/v1, or from ZEUS_DATA where the page was written to a file.
 // The service may be older than this script: a field that is missing counts as unknown.
 import { missing } from "./dom.js";
+import { EMBEDDED, embedded } from "./embedded.js";
 
-export const EMBEDDED = window.ZEUS_DATA || null;
+const PATIENCE = 30_000; // milliseconds until a request counts as not answered
+
 export class NeedsToken extends Error {}
+export class Unanswered extends Error {} // by the service, or by its store
 
-export async function ask(path) {
-  if (EMBEDDED) return embedded(path);
-  const answer = await fetch(path, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+export const ask = (path) => (EMBEDDED ? embedded(path) : request("GET", path));
+
+// Change something. The service checks who asks, whatever the page offers.
+export async function request(method, path, body) {
+  const options = { method, headers: { Accept: "application/json" }, credentials: "same-origin" };
+  if (!missing(body)) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let answer = null;
+  try {
+    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(PATIENCE) });
+  } catch {
+    throw new Unanswered("the service does not answer");
+  }
   if (answer.status === 401) throw new NeedsToken();
+  if (answer.status === 204) return null;
   const isJson = answer.headers.get("content-type")?.includes("json");
   const data = isJson ? await answer.json() : await answer.text();
-  if (!answer.ok) throw new Error(data?.error?.message || `the service answered with an error (${answer.status})`);
-  return data;
+  if (answer.ok) return data;
+  const why = data?.error?.message || data?.message || `the service answered with an error (${answer.status})`;
+  throw answer.status >= 500 ? new Unanswered(why) : new Error(why);
 }
 
-function embedded(path) {
-  const url = new URL(path, "http://page/"),
-    parts = url.pathname.split("/").map(decodeURIComponent);
-  if (url.pathname === "/api/v1/summary") return EMBEDDED.summary;
-  if (url.pathname === "/api/v1/jobs") {
-    const q = (url.searchParams.get("q") || "").toLowerCase();
-    const found = EMBEDDED.jobs.filter((job) => job.job.toLowerCase().includes(q));
-    const offset = Number(url.searchParams.get("offset") || 0),
-      limit = Number(url.searchParams.get("limit") || 50);
-    return { total: found.length, offset, jobs: found.slice(offset, offset + limit) };
+// An answer that an older service does not give: null in its place.
+export async function optional(path) {
+  try {
+    return await ask(path);
+  } catch (wrong) {
+    if (wrong instanceof NeedsToken || wrong instanceof Unanswered) throw wrong;
+    return null;
   }
-  if (url.pathname === "/api/v1/pulse") return {};
-  const job = EMBEDDED.full[parts[4]];
-  if (!job) throw new Error(`job ${parts[4]} is not in this file`);
-  if (parts[5] === "profiles") return EMBEDDED.profiles?.[parts[4]] || [];
-  if (parts[5] === "trials") throw new Error("logs are not in this file");
-  return job;
 }
+
 export const pathOf = (id) => `api/v1/jobs/${encodeURIComponent(id)}`;
+export const linkOf = (id) => `#/job/${encodeURIComponent(id)}`;
 
 // Trials that run now. A service that does not list them still shows them as open; one whose lease lapsed is lost.
 export function runningTrials(job) {

@@ -1,12 +1,19 @@
 // Moving about, and looking for news.
-import { EMBEDDED, NeedsToken, ask } from "./api.js";
+import { NeedsToken, Unanswered } from "./api.js";
 import { clear } from "./charts.js";
-import { showCompare } from "./compare.js";
-import { crumbs, el, main } from "./dom.js";
-import { when } from "./format.js";
-import { refreshRunning, showJob } from "./job.js";
-import { listQuery, showList } from "./list.js";
-import { logout, logoutButton, showLogin, showLogout } from "./session.js";
+import { compareView } from "./compare.js";
+import { dialogIsOpen, el, keepFocus, main, reload, titled } from "./dom.js";
+import { EMBEDDED } from "./embedded.js";
+import { fleetView } from "./fleet.js";
+import { clockTime, when } from "./format.js";
+import { jobView } from "./job.js";
+import { listView } from "./list.js";
+import { isAdmin, learnPerson, servesAudit, showLogin } from "./session.js";
+import { tokensView } from "./tokens.js";
+
+// show(address) fetches what it needs and returns how to draw it; pulse(address) is a text that changes with it;
+// follow(), if there is one, draws what a running trial reports, which changes no pulse.
+const VIEWS = { job: jobView, compare: compareView, fleet: fleetView, tokens: tokensView };
 
 function decoded(part) {
   try {
@@ -18,104 +25,141 @@ function decoded(part) {
 function addressOf(hash) {
   const [path, query] = hash.replace(/^#/, "").split("?"),
     parts = path.split("/").map(decoded);
-  return { kind: parts[1], job: parts.slice(2).join("/"), search: new URLSearchParams(query || "") };
+  return { kind: parts[1] || "", job: parts.slice(2).join("/"), search: new URLSearchParams(query || "") };
 }
-function pageOf(hash) {
-  const { kind, job, search } = addressOf(hash);
-  if (kind === "job") return showJob(job);
-  return kind === "compare" ? showCompare(search) : showList(search);
-}
+const viewOf = (address) => VIEWS[address.kind] || listView;
 
-let visits = 0;
-export async function go(focus) {
-  const visit = ++visits;
+let visits = 0,
+  last = null, // the pulse of what is shown; null: it could not be shown
+  shown = null; // which view of what; a change within it moves neither focus nor scroll position
+export async function go() {
+  const visit = ++visits,
+    address = addressOf(location.hash),
+    place = `${address.kind}/${address.job}`;
+  let before = null;
   try {
-    const before = await pulse(); // first, so that what changes while the page is fetched is seen at the next beat
-    const show = await pageOf(location.hash);
+    before = await viewOf(address).pulse(address); // first, so that the next beat sees what changes meanwhile
+    const draw = await viewOf(address).show(address);
     if (visit !== visits) return; // the user has gone elsewhere meanwhile
-    show();
-    last = before;
-    if (focus) {
+    showViews(address);
+    keepFocus(draw, place === shown);
+    if (shown !== null && place !== shown) {
       main.focus({ preventScroll: true });
       window.scrollTo(0, 0);
     }
-    setLive(!EMBEDDED ? "live" : EMBEDDED.at ? `as of ${when(EMBEDDED.at)}` : "");
+    last = before;
+    shown = place;
+    setLive("live");
   } catch (wrong) {
     if (visit !== visits) return;
+    last = wrong instanceof Unanswered ? null : before;
+    shown = "";
+    showViews(address);
     if (wrong instanceof NeedsToken) {
+      setLive("");
       showLogin();
-      return;
-    }
-    clear();
-    crumbs([]);
-    main.append(
-      el(
-        "div",
-        { class: "card empty", role: "alert" },
-        el("p", { class: "bad" }, wrong.message),
-        el("p", {}, el("a", { href: "#/" }, "All jobs")),
-      ),
-    );
+    } else showWrong(wrong);
   }
 }
-function setLive(text) {
-  document.getElementById("live").textContent = text;
+function showWrong(wrong) {
+  clear();
+  titled("Error");
+  setLive(wrong instanceof Unanswered ? "away" : "live");
+  main.append(
+    el(
+      "div",
+      { class: "card empty", role: "alert" },
+      el("h1", {}, "This cannot be shown"),
+      el("p", { class: "bad" }, wrong.message),
+      el("p", {}, el("a", { href: "#/" }, "All jobs")),
+    ),
+  );
 }
 
-let last = null,
-  beats = 0;
+function showViews(address) {
+  const views = [
+    ["Jobs", "#/", !(address.kind in VIEWS)],
+    ["Fleet", "#/fleet", address.kind === "fleet"],
+  ];
+  if (isAdmin() && servesAudit()) views.push(["Tokens", "#/tokens", address.kind === "tokens"]);
+  if (EMBEDDED && !EMBEDDED.fleet) views.splice(1, 1);
+  const link = ([name, href, here]) => el("li", {}, el("a", { href, "aria-current": here ? "page" : null }, name));
+  document.getElementById("views").replaceChildren(...views.map(link));
+}
+
+// "Live" stands there only while the service has answered at the last beat.
+const liveBox = document.getElementById("live");
+let answered = null;
+function setLive(state) {
+  if (state === "live") answered = Date.now();
+  const away = answered ? `not live: no answer since ${clockTime(answered)}` : "the service does not answer";
+  const words = EMBEDDED ? asOf() : { live: "Live", away }[state] || "";
+  liveBox.className = EMBEDDED ? "" : state;
+  if (liveBox.textContent !== words) liveBox.textContent = words;
+}
+const asOf = () => (EMBEDDED.at ? `as of ${when(EMBEDDED.at)}` : "");
+
 const BEAT = 3000,
-  RUNNING_BEATS = 2; // milliseconds; beats between two looks at running trials
-// Of the jobs that are shown alone: a store may hold very many.
-async function pulse() {
-  const { kind, job, search } = addressOf(location.hash);
-  const shown = kind === "job" ? [job] : kind === "compare" ? search.getAll("job") : [];
-  const query = shown.length ? shown.map((id) => `job=${encodeURIComponent(id)}`).join("&") : listQuery(search);
-  return JSON.stringify(await ask(`api/v1/pulse?${query}`));
-}
+  FOLLOW_BEATS = 2; // milliseconds; beats between two looks at running trials
+let beats = 0,
+  beating = false;
 async function beat() {
+  if (beating || main.querySelector("form.login")) return;
+  beating = true;
+  const address = addressOf(location.hash),
+    visit = visits;
   try {
-    const now = await pulse(),
-      active = document.activeElement;
-    const busy = main.contains(active) && ["INPUT", "SELECT"].includes(active.tagName);
-    if (last !== null && now !== last && !busy && !main.querySelector("pre.log")) {
-      const y = window.scrollY;
-      await go(false);
-      window.scrollTo(0, y);
-    } else if (++beats % RUNNING_BEATS === 0) await refreshRunning();
-    setLive(last === null || now === last ? "live" : "there is news: leave the field or the log to see it");
+    const now = await viewOf(address).pulse(address);
+    if (visit !== visits) return;
+    const news = now !== last && !dialogIsOpen() && document.activeElement?.tagName !== "SELECT";
+    if (news) await go();
+    else if (++beats % FOLLOW_BEATS === 0) await viewOf(address).follow?.();
+    if (last !== null) setLive("live");
   } catch (wrong) {
-    setLive(wrong instanceof NeedsToken ? "" : "the service does not answer");
+    if (wrong instanceof NeedsToken) await go();
+    else if (wrong instanceof Unanswered) setLive("away");
+  } finally {
+    beating = false;
   }
 }
 
-const themeButton = document.getElementById("theme");
-function theme(name) {
+const themeButton = document.getElementById("theme"),
+  systemIsDark = matchMedia("(prefers-color-scheme: dark)");
+let chosenTheme = null;
+try {
+  chosenTheme = localStorage.getItem("zeus-theme");
+} catch {
+  /* a page in a file may keep nothing */
+}
+function showTheme() {
+  const name = chosenTheme || (systemIsDark.matches ? "dark" : "light");
   document.documentElement.dataset.theme = name;
   themeButton.textContent = name === "dark" ? "Light" : "Dark";
-  try {
-    localStorage.setItem("zeus-theme", name);
-  } catch {
-    /* a page in a file may keep nothing */
-  }
 }
-let kept = null;
-try {
-  kept = localStorage.getItem("zeus-theme");
-} catch {
-  /* as above */
-}
-theme(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
 themeButton.addEventListener("click", () => {
-  theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-  go(false);
+  chosenTheme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem("zeus-theme", chosenTheme);
+  } catch {
+    /* as above */
+  }
+  showTheme();
+  reload();
 });
-logoutButton.addEventListener("click", logout);
-window.addEventListener("hashchange", () => go(true));
-if (!EMBEDDED) {
+systemIsDark.addEventListener("change", () => {
+  showTheme();
+  reload();
+});
+window.addEventListener("hashchange", go);
+showTheme();
+if (EMBEDDED) go();
+else {
   setInterval(() => {
     if (!document.hidden) beat();
   }, BEAT);
-  showLogout();
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) setLive("");
+    else beat();
+  });
+  learnPerson().then(go);
 }
-go(false);

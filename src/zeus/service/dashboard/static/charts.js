@@ -1,6 +1,7 @@
 // Plots, and the axes and colours that they share.
-import { el, main, missing } from "./dom.js";
+import { button, el, main, missing } from "./dom.js";
 import { unitOf } from "./format.js";
+import { savePicture } from "./saving_files.js";
 
 export const SYMBOLS = { converged: "circle", failed: "x", open: "circle-open", unfinished: "diamond-open" };
 export const COLOURS = [
@@ -63,6 +64,8 @@ export function limitAxis(values) {
 
 export function plot(card, label, traces, shape) {
   const box = el("div", { class: "plot", role: "img", "aria-label": label });
+  const save = () => savePicture(box, label, ink("--card"));
+  card.querySelector("h2").after(button("PNG", save, { class: "small", "aria-label": `Save as PNG: ${label}` }));
   card.append(box);
   const zoomed = (change) => {
     if (!("xaxis.range[0]" in change || "xaxis.autorange" in change)) return;
@@ -82,9 +85,17 @@ export function redraw() {
   for (const one of drawn) if (one.box.isConnected) one.draw();
 }
 export function clear() {
-  for (const one of drawn) if (window.Plotly) Plotly.purge(one.box);
-  drawn = [];
+  forget(drawn);
   main.replaceChildren();
+}
+// Before one card is drawn anew.
+export function clearCard(card) {
+  forget(drawn.filter((one) => card.contains(one.box)));
+  card.replaceChildren();
+}
+function forget(some) {
+  for (const one of some) if (window.Plotly) Plotly.purge(one.box);
+  drawn = drawn.filter((one) => !some.includes(one));
 }
 export function colours(sizes) {
   return Object.fromEntries([...sizes].sort((a, b) => a - b).map((size, i) => [size, COLOURS[i % COLOURS.length]]));

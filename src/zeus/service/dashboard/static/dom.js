@@ -1,5 +1,6 @@
 // Building blocks of the page. Everything is made with textContent, so that what users typed is shown as text.
-import { ENDINGS, ENDING_CLASSES, direction, energy, mass, money, savingText, tint } from "./format.js";
+import { EMBEDDED } from "./embedded.js";
+import { ENDINGS, ENDING_CLASSES, ago, direction, energy, mass, money, savingText, tint, when } from "./format.js";
 
 export const main = document.getElementById("main");
 export function el(tag, props, ...children) {
@@ -16,20 +17,41 @@ export function el(tag, props, ...children) {
 export function missing(value) {
   return value === null || value === undefined;
 }
-export function crumbs(parts) {
-  const list = document.getElementById("crumbs");
-  list.replaceChildren(
-    el("li", {}, el("a", { href: "#/" }, "Jobs")),
-    ...parts.map(([name]) => el("li", { "aria-current": "page" }, name)),
-  );
-  document.title = parts.length ? `${parts[parts.length - 1][0]} · Zeus` : "Zeus";
+export function titled(name) {
+  document.title = name ? `${name} · Zeus` : "Zeus";
+}
+export function reload() {
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+// To another address of the same page, in place of the present one in the browser's history.
+export function replaceAddress(hash) {
+  history.replaceState(null, "", hash);
+  reload();
+}
+
+// Draw anew what is shown already: what had the focus has it afterwards, and the page does not jump.
+export function keepFocus(draw, same) {
+  const held = document.activeElement,
+    y = window.scrollY;
+  const place = held?.id && "selectionStart" in held ? [held.selectionStart, held.selectionEnd] : null;
+  draw();
+  if (!same) return;
+  window.scrollTo(0, y);
+  if (!held?.id || held.isConnected) return;
+  const again = document.getElementById(held.id);
+  again?.focus({ preventScroll: true });
+  if (place?.[0] !== undefined && place?.[0] !== null) again?.setSelectionRange?.(...place);
 }
 
 export function card(cards, title, note, wide) {
-  const node = el("section", { class: wide ? "card wide" : "card" }, el("h2", {}, title));
-  if (note) node.append(el("p", { class: "note" }, note));
+  const node = el("section", { class: wide ? "card wide" : "card" });
+  fillCard(node, title, note);
   cards.append(node);
   return node;
+}
+export function fillCard(node, title, note) {
+  node.append(el("div", { class: "head" }, el("h2", {}, title)));
+  if (note) node.append(el("p", { class: "note" }, note));
 }
 export function remark(node, text) {
   node.append(el("p", { class: "note" }, text));
@@ -64,13 +86,18 @@ export function savingTiles(name, saving, notes) {
   return tiles;
 }
 
-export function table(caption, columns, rows, stack) {
+// A column: its name, what it shows of a row, and by which `key` the service sorts it, if it does.
+// `sorting` has the present key and direction, and makes the address of another order.
+export function table(caption, columns, rows, stack, sorting) {
   const kind = (c) => c.class || (c.num ? "num" : null);
-  const head = el(
-    "tr",
-    {},
-    columns.map((c) => el("th", { scope: "col", class: c.num ? "num" : null }, c.name)),
-  );
+  const heading = (c) => {
+    if (!sorting || !c.key) return el("th", { scope: "col", class: kind(c) }, c.name);
+    const here = sorting.by === c.key,
+      order = sorting.desc ? "descending" : "ascending";
+    const link = { id: `sort-${c.key}`, class: here ? `sort ${order}` : "sort", href: sorting.href(c.key) };
+    const props = { scope: "col", class: kind(c), "aria-sort": here ? order : null };
+    return el("th", props, el("a", link, c.name));
+  };
   const cell = (row) => (c) => el("td", { class: kind(c), "data-name": c.name }, c.show(row));
   const body = rows.map((row) => el("tr", {}, columns.map(cell(row))));
   return el(
@@ -80,10 +107,68 @@ export function table(caption, columns, rows, stack) {
       "table",
       { class: stack ? "stack" : null },
       caption ? el("caption", {}, caption) : null,
-      el("thead", {}, head),
+      el("thead", {}, el("tr", {}, columns.map(heading))),
       el("tbody", {}, body),
     ),
   );
+}
+
+// How long ago, with the exact time as its title. A file is read at any time, so it shows that alone.
+export function timeOf(text) {
+  if (!text) return "";
+  return el("time", { datetime: text, title: when(text) }, EMBEDDED ? when(text) : ago(text));
+}
+// "team/name" may break after the slash.
+export function ownerText(owner) {
+  const [first, ...rest] = (owner || "").split("/");
+  return rest.length ? [`${first}/`, el("wbr"), rest.join("/")] : first;
+}
+export function fact(name, value, ...small) {
+  const notes = small.filter(Boolean).map((line) => el("small", {}, line));
+  return el("div", {}, el("dt", {}, name), el("dd", {}, value, notes));
+}
+export function button(name, click, props) {
+  return el("button", { type: "button", on: { click }, ...props }, name);
+}
+// Choices of which one holds, such as the axis of a chart.
+export function choice(label, options, held, pick) {
+  const one = ([value, name]) => button(name, () => pick(value), { "aria-pressed": String(value === held) });
+  return el("div", { class: "choice", role: "group", "aria-label": label }, options.map(one));
+}
+
+// A dialog over the page. `send` does what it is for; what goes wrong is said in the dialog, which then stays.
+export const dialogIsOpen = () => document.querySelector("dialog[open]") !== null;
+export function dialog(title, content, verb, send, danger) {
+  const problem = el("p", { class: "bad", role: "alert" }),
+    go = el("button", { class: danger ? "main danger" : "main", type: "submit" }, verb);
+  const submit = async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    try {
+      await send();
+      node.close();
+      reload();
+    } catch (wrong) {
+      problem.textContent = wrong.message || "this needs a login";
+    }
+    go.disabled = false;
+  };
+  const form = el(
+    "form",
+    { on: { submit } },
+    el("h2", { id: "dialog-title" }, title),
+    content,
+    problem,
+    el(
+      "p",
+      { class: "bar end" },
+      button("Cancel", () => node.close()),
+      go,
+    ),
+  );
+  const node = el("dialog", { "aria-labelledby": "dialog-title", on: { close: () => node.remove() } }, form);
+  document.body.append(node);
+  node.showModal();
 }
 
 export function twoLines(first, ...more) {

@@ -54,7 +54,7 @@ export const TIME = [
   { name: "min", factor: 60, from: 120 },
   { name: "s", factor: 1, from: 0 },
 ];
-const MASS = [
+export const MASS = [
   { name: "t", factor: 1e6, from: 999500 },
   { name: "kg", factor: 1e3, from: 999.5 },
   { name: "g", factor: 1, from: 0 },
@@ -66,7 +66,26 @@ export const watts = (value) => (missing(value) ? "" : `${digits(value)} W`);
 export const number = (value) => (missing(value) ? "" : String(value));
 export const metricText = (value) => (missing(value) ? "" : String(Number(value.toPrecision(4))));
 export const when = (text) => (text ? `${text.slice(0, 16).replace("T", " ")} UTC` : "");
-export const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+export const clockTime = (ms) => `${new Date(ms).toISOString().slice(11, 16)} UTC`;
+export const count = (n, noun, nouns = `${noun}s`) => `${n} ${n === 1 ? noun : nouns}`;
+
+export function targetText(spec) {
+  return `${spec.higher_is_better_metric ? "at least" : "at most"} ${metricText(spec.target_metric)}`;
+}
+
+// "3 h ago"; "in 6 d" for what is still to come.
+export function ago(text, now = Date.now()) {
+  const seconds = (now - Date.parse(text)) / 1000,
+    unit = unitOf(seconds, AGO);
+  const size = Math.floor(Math.abs(seconds) / unit.factor);
+  if (Math.abs(seconds) < 60) return seconds < 0 ? "in a moment" : "just now";
+  return seconds < 0 ? `in ${size} ${unit.name}` : `${size} ${unit.name} ago`;
+}
+const AGO = [
+  { name: "d", factor: 86400, from: 172800 },
+  { name: "h", factor: 3600, from: 7200 },
+  { name: "min", factor: 60, from: 0 },
+];
 
 // How large a share is, without its sign: words around it say which way it went.
 export function percent(share) {
@@ -91,15 +110,16 @@ function certainty(basis, error) {
 
 // 1: saved energy, -1: used more, 0: no difference that can be told from noise.
 export function direction(saving) {
-  if (!saving?.joules || Math.abs(saving.joules) < 2 * (saving.joules_error || 0)) return 0;
-  return Math.sign(saving.joules);
+  if (!saving?.joules) return 0;
+  const seen = saving.difference_seen ?? Math.abs(saving.joules) >= 2 * (saving.joules_error || 0);
+  return seen ? Math.sign(saving.joules) : 0;
 }
 export const tint = (saving) => ["bad", "", "good"][direction(saving) + 1];
 
-// The service says it, in the words of the command line. Data of an older one have no sentence.
+// The service says it, in the words of the command line. An older one has no sentence: then there is the number alone.
 export function savingText(saving) {
   if (!saving) return "not known yet";
-  return saving.sentence || `${saving.share < 0 ? "used more" : "saved"} ${percent(saving.share)} energy`;
+  return saving.sentence || `${saving.joules > 0 ? "+" : ""}${energy(saving.joules)}`;
 }
 
 export function defaultText(job) {
@@ -110,16 +130,6 @@ export function defaultText(job) {
     `${energy(usual.joules)} and ${duration(usual.seconds)} per run` +
     `${certainty(usual.basis, usual.joules_error)}${runs}`
   );
-}
-
-// "0.42 EUR and 4.2 g CO₂e less"; nothing where no price is set, or no difference is seen.
-export function worthText(saving) {
-  const way = direction(saving),
-    parts = [];
-  if (way === 0) return "";
-  if (!missing(saving.money)) parts.push(money(Math.abs(saving.money), saving.currency));
-  if (!missing(saving.gco2e)) parts.push(`${mass(Math.abs(saving.gco2e))} CO₂e`);
-  return parts.length ? `${parts.join(" and ")} ${way > 0 ? "less" : "more"}` : "";
 }
 
 // "0.02 kWh, 0.42 EUR, 4.2 g CO₂e"; nothing where neither price nor intensity is given. Unknown is said, never 0.

@@ -1,37 +1,97 @@
 // One job.
-import { ask, pathOf, runningTrials } from "./api.js";
+import { actionBar } from "./actions.js";
+import { ask, linkOf, optional, pathOf, runningTrials } from "./api.js";
+import { auditCard } from "./audit.js";
 import { clear, colours, redraw } from "./charts.js";
-import { card, crumbs, el, main, missing, savingTiles, tile } from "./dom.js";
-import { count, defaultText, energy, metricText, number, savingText, tint, usedWorth, watts, when } from "./format.js";
+import { curveCard, epochCard } from "./curves.js";
+import { el, fact, main, missing, savingTiles, tile, timeOf, titled } from "./dom.js";
+import {
+  ENDINGS,
+  count,
+  defaultText,
+  energy,
+  metricText,
+  savingText,
+  targetText,
+  tint,
+  usedWorth,
+  watts,
+  when,
+} from "./format.js";
 import { beliefCard, costCard, energyCard } from "./job_charts.js";
+import { phaseOf } from "./list_table.js";
 import { frontCard, pathCard, profileCard } from "./limit_charts.js";
-import { trialCard } from "./trials.js";
+import { servesAudit } from "./session.js";
+import { settingsCard } from "./settings.js";
+import { followLog, trialCard } from "./trials.js";
 
-export async function showJob(id) {
-  const [job, profiles] = await Promise.all([ask(pathOf(id)), ask(`${pathOf(id)}/profiles/all`)]);
+export const jobView = { show: showJob, pulse: jobPulse, follow: followJob };
+
+async function jobPulse({ job }) {
+  return JSON.stringify(await ask(`api/v1/pulse?job=${encodeURIComponent(job)}`));
+}
+
+async function showJob({ job: id, search }) {
+  const [job, profiles, audit] = await Promise.all([
+    ask(pathOf(id)),
+    ask(`${pathOf(id)}/profiles/all`),
+    servesAudit() ? optional(`${pathOf(id)}/audit?limit=20`) : null,
+  ]);
   return () => {
-    crumbs([[id, null]]);
+    titled(id);
     clear();
-    main.append(el("h1", {}, job.job), el("p", { class: "lead" }, nextText(job)));
-    const open = runningTrials(job),
-      box = el("div", { class: "running" });
-    main.append(box);
-    running = open.length ? { job, box, numbers: new Set(open.map((t) => t.number)) } : null;
-    fillRunning(box, job, open);
-    main.append(jobTiles(job, open));
+    const box = el("div", { class: "running" }),
+      open = runningTrials(job);
     const cards = el("div", { class: "cards" });
-    main.append(cards);
+    main.append(jobHead(job), actionBar(job), el("p", { class: "lead" }, nextText(job)), failedLink(job) ?? "", box);
+    main.append(jobTiles(job, open), cards);
+    running = { job, box, numbers: new Set(open.map((t) => t.number)) };
+    fillRunning(box, job, open);
     const sizes = colours(job.spec.batch_sizes);
     costCard(cards, job, sizes);
-    energyCard(cards, job);
+    curveCard(cards, job, sizes);
+    epochCard(cards, job);
     beliefCard(cards, job, sizes);
+    frontCard(cards, job, sizes);
+    energyCard(cards, job);
     pathCard(cards, job);
     profileCard(cards, job, profiles, sizes);
-    frontCard(cards, job, sizes);
+    trialCard(cards, job, search.get("trial"));
     settingsCard(cards, job);
-    trialCard(cards, job);
+    auditCard(cards, job, audit);
     redraw();
   };
+}
+
+function jobHead(job) {
+  const where = runningTrials(job)[0]?.host ?? job.tries.at(-1)?.host;
+  const facts = [
+    job.owner ? `owner ${job.owner}` : "",
+    where ? `last on ${where}` : "",
+    job.gpu_model || "",
+    job.last_run_at ? ["last run ", timeOf(job.last_run_at)] : "",
+  ].filter((one) => one !== "");
+  const by = job.paused_by ? `paused by ${job.paused_by}` : "paused";
+  const paused = job.paused ? el("span", { class: "pill warm" }, by) : null;
+  return el(
+    "div",
+    { class: "jobhead" },
+    el("h1", {}, job.job),
+    el(
+      "p",
+      { class: "note" },
+      paused,
+      facts.flatMap((one) => [el("span", {}, one), " "]),
+    ),
+  );
+}
+
+// To what the last trial printed, if it failed.
+function failedLink(job) {
+  const last = job.tries.filter((t) => t.ending !== "open").at(-1);
+  if (!["crashed", "lost"].includes(last?.ending)) return null;
+  const href = `${linkOf(job.job)}?trial=${last.number}`;
+  return el("p", {}, el("a", { href }, `Trial ${last.number} ${ENDINGS[last.ending]}: read its log`));
 }
 
 function nextText(job) {
@@ -39,45 +99,52 @@ function nextText(job) {
   return job.next ? `Next: ${job.next.reason.replace(/\.$/, "")}.` : "The job has not run yet.";
 }
 
-function targetText(spec) {
-  return `${spec.higher_is_better_metric ? "at least" : "at most"} ${metricText(spec.target_metric)}`;
-}
-
 let running = null; // the job whose running trials are shown, where, and their numbers
 function fillRunning(box, job, trials) {
   const unsaid = "not reported yet";
   box.replaceChildren(
     ...trials.map((t) => {
-      const attempt = t.attempt > 1 ? `, attempt ${t.attempt}` : "";
-      const since = t.asked_at ? `, since ${when(t.asked_at)}` : "";
+      const attempt = t.attempt > 1 ? `, attempt ${t.attempt}` : "",
+        since = t.asked_at ? `, since ${when(t.asked_at)}` : "",
+        who = t.user ? `, by ${t.user}` : "",
+        where = t.host ? ` on ${t.host}` : "";
       return el(
         "section",
         { class: "card now", "aria-label": `Trial ${t.number} is running` },
         el("h2", {}, `Trial ${t.number} is running`),
-        el("p", { class: "note" }, `Recurrence ${t.recurrence}${attempt}${since}.`),
+        el("p", { class: "note" }, `Recurrence ${t.recurrence}${attempt}${since}${who}${where}.`),
         el(
           "dl",
           { class: "facts" },
           fact("Batch size", String(t.batch_size)),
-          fact("Epochs done", missing(t.epochs) ? unsaid : `${t.epochs} of at most ${job.spec.max_epochs}`),
+          fact(
+            "Epochs done",
+            missing(t.epochs) ? unsaid : `${t.epochs} of at most ${t.max_epochs ?? job.spec.max_epochs}`,
+          ),
           fact("Metric", missing(t.metric) ? unsaid : metricText(t.metric), `target: ${targetText(job.spec)}`),
           fact("Energy so far", missing(t.joules) ? unsaid : energy(t.joules)),
+          missing(powerOf(t)) ? null : fact("Power", watts(powerOf(t))),
         ),
       );
     }),
   );
 }
-function fact(name, value, small) {
-  return el("div", {}, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null));
+
+// In watts, in the last epoch.
+function powerOf(trial) {
+  const last = trial.curve?.at(-1);
+  return trial.watts ?? (last?.seconds > 0 && !missing(last.joules) ? last.joules / last.seconds : null);
 }
 
 // What a running trial has reported changes no pulse, so it is asked for while one runs.
-export async function refreshRunning() {
+async function followJob() {
   if (!running?.box.isConnected) return;
   const { job, box, numbers } = running;
+  if (!numbers.size) return;
   const { trials } = await ask(`${pathOf(job.job)}/trials?ending=open&limit=1000`);
   const open = trials.filter((t) => numbers.has(t.number));
   if (running?.box === box && open.length) fillRunning(box, job, open);
+  await followLog();
 }
 
 function jobTiles(job, open) {
@@ -95,46 +162,16 @@ function jobTiles(job, open) {
   const limit = usual && !missing(usual.limit_watts) ? ` at ${watts(usual.limit_watts)}` : "";
   const unknown = job.unknown_tries ? `${count(job.unknown_tries, "trial")} of unknown energy` : job.gpu_model;
   const lost = job.lost ? `${count(job.lost.recurrences, "recurrence")} lost, as no metric was ever seen` : null;
+  const failed = job.failures ? `${job.failures} of the last 10 trials failed` : null;
   return el(
     "dl",
     { class: "tiles" },
-    tile("Phase", job.phase),
-    tile("Recurrences", String(job.recurrences), count(job.trials, "trial")),
+    tile("Phase", phaseOf(job), job.phase_text, null, Boolean(job.phase_text)),
+    tile("Recurrences", String(job.recurrences), [count(job.trials, "trial"), failed]),
     sizeTile,
     tile("Energy used", energy(job.joules), [unknown, lost, ...usedWorth(job.footprint)]),
     tile("Default", `batch size ${job.spec.default_batch_size}${limit}`, defaultText(job), null, true),
     tile("Latest recurrences", savingText(recent), line(lately), tint(recent), true),
     ...savingTiles("Saved energy", saving, line(notes)),
-  );
-}
-
-function settingsCard(cards, job) {
-  const node = card(cards, "Settings", null, true),
-    spec = job.spec;
-  const better = spec.higher_is_better_metric ? "higher is better" : "lower is better";
-  const limits = spec.power_limits?.length ? spec.power_limits.map(watts).join(", ") : "all, in steps of 25 W";
-  const version = missing(job.policy_version) ? "" : `, version ${job.policy_version}`;
-  const since = job.registered_at ? `, since ${when(job.registered_at)}` : "";
-  node.append(
-    el(
-      "dl",
-      { class: "facts settings" },
-      fact("Target", `metric ${targetText(spec)}`, better),
-      fact("Max epochs", number(spec.max_epochs)),
-      fact("η (eta)", number(spec.eta_knob), "1: only energy counts; 0: only time"),
-      spec.beta_knob === null
-        ? fact("β (beta)", "none", "no run is stopped for its cost")
-        : fact("β (beta)", number(spec.beta_knob), "a run may cost this many times the best one"),
-      fact(
-        "Window",
-        spec.window_size ? `the last ${count(spec.window_size, "run")} of each size` : "none",
-        spec.window_size ? null : "nothing is forgotten",
-      ),
-      fact("Batch sizes", spec.batch_sizes.join(", ")),
-      fact("Default batch size", number(spec.default_batch_size)),
-      fact("Power limits", limits),
-      fact("Policy", `${job.policy}${version}`),
-      fact("Revision", missing(job.revision) ? "unknown" : `${job.revision}${since}`),
-    ),
   );
 }

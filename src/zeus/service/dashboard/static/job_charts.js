@@ -85,7 +85,7 @@ export function energyCard(cards, job) {
       : "Energy of all trials of a recurrence, compared with the default.",
     true,
   );
-  const rows = job.history.filter((r) => !missing(r.joules)),
+  const rows = job.history.filter((r) => !missing(r.joules) && r.end !== "open"),
     most = Math.max(2, job.recurrences);
   const usual = (r) => (dated ? r.default_joules : job.default?.joules);
   const basis = (r) => ((dated ? r.default_basis : job.default?.basis) || "").replaceAll("_", " ");

@@ -1,14 +1,17 @@
-// Logging in and out.
-import { ask } from "./api.js";
-import { go } from "./app.js";
+// Who looks at the page: logging in and out.
+import { ask, request } from "./api.js";
 import { clear } from "./charts.js";
-import { crumbs, el, main, missing } from "./dom.js";
+import { el, main, missing, reload, titled } from "./dom.js";
 
-export const logoutButton = document.getElementById("logout");
+const logoutButton = document.getElementById("logout"),
+  whoBox = document.getElementById("who");
+export let person = null; // as /api/v1/me tells it; null: not known
+
 export function showLogin() {
-  crumbs([]);
+  titled("Log in");
   clear();
-  logoutButton.hidden = true;
+  person = null;
+  showPerson();
   const token = el("input", { type: "password", id: "token", autocomplete: "current-password", required: true });
   const problem = el("p", { class: "bad", role: "alert" });
   const submit = async (event) => {
@@ -23,8 +26,8 @@ export function showLogin() {
       problem.textContent = (await answer.json()).error?.message || "the token was not accepted";
       return;
     }
-    showLogout();
-    go(true);
+    await learnPerson();
+    reload();
   };
   main.append(
     el(
@@ -40,18 +43,29 @@ export function showLogin() {
   token.focus();
 }
 
-// No script can read the cookie, so the service is asked whose it is. Without one, an open service says "anybody".
-export async function showLogout() {
+// No script can read the cookie, so the service is asked whose it is.
+export async function learnPerson() {
   try {
-    const { name } = await ask("api/v1/me");
-    logoutButton.hidden = missing(name) || name === "anybody";
+    person = await ask("api/v1/me");
   } catch {
-    /* the page itself says that the service does not answer */
+    person = null; // the page itself says that the service does not answer
   }
+  showPerson();
+}
+export const servesAudit = () => !missing(person?.by); // an older service does neither
+export const isAdmin = () => person?.scope === "admin";
+
+// Whom a proxy signed in has nothing to log out of here, and "anybody" never logged in. An older service tells no `by`.
+function showPerson() {
+  const name = person?.name === "anybody" ? null : person?.name;
+  whoBox.textContent = name || "";
+  whoBox.title = name ? `signed in as ${name}, with scope ${person.scope}` : "";
+  logoutButton.hidden = missing(name) || !["session", undefined, null].includes(person.by);
 }
 
-export async function logout() {
-  await fetch("logout", { method: "POST", credentials: "same-origin" });
-  logoutButton.hidden = true;
-  go(true);
-}
+logoutButton.addEventListener("click", async () => {
+  await request("POST", "logout");
+  person = null;
+  showPerson();
+  reload();
+});

@@ -1,6 +1,7 @@
-// The trials of a job.
-import { EMBEDDED, ask, pathOf } from "./api.js";
-import { card, el, missing, pill, table, twoLines } from "./dom.js";
+// The trials of a job, the newest first. Each opens in place: its log, then its facts.
+import { EMBEDDED } from "./embedded.js";
+import { ask, pathOf } from "./api.js";
+import { button, card, el, fact, missing, pill, table, timeOf, twoLines } from "./dom.js";
 import { ENDINGS, count, duration, energy, metricText, number, percent, watts, when } from "./format.js";
 
 const TRIALS = 12;
@@ -10,6 +11,7 @@ function whereText(trial) {
     prefix = `${trial.gpus} x `;
   return trial.gpus > 1 && !model.startsWith(prefix) ? prefix + model : model;
 }
+const whoText = (trial) => [trial.user, trial.host].filter(Boolean).join(" on ");
 
 // The limits that a trial ran at, and its share at each, the largest first.
 export function limitShares(limits) {
@@ -27,122 +29,199 @@ function limitsText(limits) {
   return shown.join(", ") + (rest > 0 ? `, ${count(rest, "other")}` : "");
 }
 
+const costText = (t) =>
+  twoLines(
+    energy(t.cost),
+    missing(t.cost_limit) ? "no cost limit" : `cost limit ${energy(t.cost_limit)}`,
+    t.overshoot > 0 ? `${energy(t.overshoot)} over it` : null,
+  );
+const askedText = (t) => [el("span", {}, "asked "), timeOf(t.asked_at), missing(t.eta) ? "" : `, η ${t.eta}`];
 const TRIAL_COLUMNS = [
-  {
-    name: "Trial",
-    num: true,
-    show: (t) =>
-      twoLines(String(t.number), `recurrence ${t.recurrence}`, t.attempt > 1 ? `attempt ${t.attempt}` : null),
-  },
   { name: "Batch size", num: true, show: (t) => String(t.batch_size) },
   { name: "Ended", show: (t) => pill(t.ending) },
-  { name: "Epochs", num: true, show: (t) => number(t.epochs) },
+  { name: "Epochs", class: "num extra", show: (t) => number(t.epochs) },
   { name: "Metric", num: true, show: (t) => metricText(t.metric) },
   { name: "Energy", num: true, show: (t) => energy(t.joules) },
-  { name: "Time", num: true, show: (t) => (missing(t.seconds) ? "" : duration(t.seconds)) },
-  {
-    name: "Cost",
-    num: true,
-    show: (t) =>
-      twoLines(
-        energy(t.cost),
-        missing(t.cost_limit) ? "no cost limit" : `cost limit ${energy(t.cost_limit)}`,
-        t.overshoot > 0 ? `${energy(t.overshoot)} over it` : null,
-      ),
-  },
-  { name: "Where", class: "reason", show: (t) => twoLines(whereText(t), limitsText(t.limits)) },
-  {
-    name: "Why",
-    class: "reason",
-    show: (t) => twoLines(t.reason, `asked ${when(t.asked_at)}${missing(t.eta) ? "" : `, η ${t.eta}`}`),
-  },
+  { name: "Time", class: "num extra", show: (t) => (missing(t.seconds) ? "" : duration(t.seconds)) },
+  { name: "Cost", num: true, show: costText },
+  { name: "Where", class: "reason extra", show: (t) => twoLines(whoText(t) || whereText(t), limitsText(t.limits)) },
+  { name: "Why", class: "reason", show: (t) => [t.reason, el("small", {}, askedText(t))] },
 ];
 
-export function trialCard(cards, job) {
+let held = null; // what a person has chosen here; kept while the same job is drawn anew
+export function trialCard(cards, job, linked) {
   const node = card(cards, "Trials", null, true),
-    body = el("div", {}),
-    log = el("div", { "aria-live": "polite" });
-  const filter = { ending: "", size: "", text: "" };
-  let offset = 0;
+    body = el("div", {});
+  if (held?.job !== job.job) held = { job: job.job, offset: 0, ending: "", size: "", logs: new Map() };
+  let scrollTo = null;
+  if (linked && held.linked !== linked) {
+    scrollTo = Number(linked);
+    Object.assign(held, {
+      linked,
+      ending: "",
+      size: "",
+      offset: TRIALS * Math.floor((job.trials - scrollTo) / TRIALS),
+    });
+    held.logs.set(scrollTo, logPanel(job, scrollTo));
+  }
   const set = (name, value) => {
-    filter[name] = value;
-    offset = 0;
+    Object.assign(held, { [name]: value, offset: 0 });
     fill();
   };
-  const pick = (name, label, values, show) =>
-    el(
-      "label",
-      {},
-      label,
-      el(
-        "select",
-        { on: { change: (event) => set(name, event.target.value) } },
-        el("option", { value: "" }, "all"),
-        values.map((v) => el("option", { value: v }, show(v))),
-      ),
-    );
-  const typed = (event) => set("text", event.target.value.toLowerCase());
-  const text = el("input", { type: "search", placeholder: "in the reason", on: { input: typed } });
-  const endings = [...new Set(job.tries.map((t) => t.ending))];
-  const sizes = [...new Set(job.tries.map((t) => t.batch_size))].sort((a, b) => a - b);
+  const pick = (name, label, values, shown = {}) => {
+    const options = values.map((v) => el("option", { value: v, selected: v === held[name] }, shown[v] || v));
+    const change = (event) => set(name, event.target.value);
+    const all = el("option", { value: "" }, "all");
+    return el("label", {}, label, el("select", { id: `trials-${name}`, on: { change } }, all, options));
+  };
+  const endings = Object.keys(job.endings || {}).length ? Object.keys(job.endings) : job.tries.map((t) => t.ending);
   node.append(
     el(
       "div",
       { class: "bar" },
-      pick("ending", "Ended", endings, (v) => ENDINGS[v] || v),
-      pick("size", "Batch size", sizes, String),
-      el("label", {}, "Search", text),
+      pick("ending", "Ended", [...new Set(endings)], ENDINGS),
+      pick("size", "Batch size", job.spec.batch_sizes.map(String)),
     ),
     body,
-    log,
   );
-  const open = async (trial) => {
-    const title = `Log of trial ${trial.number}`;
-    try {
-      const found = (await ask(`${pathOf(job.job)}/trials/${trial.number}/log`)).log;
-      log.replaceChildren(el("h2", {}, title), el("pre", { class: "log", tabindex: "0" }, found));
-    } catch (wrong) {
-      log.replaceChildren(el("p", { class: "note" }, `${title}: ${wrong.message}`));
+  let fills = 0;
+  async function fill() {
+    const fillNumber = ++fills;
+    let found = trialsHere(job);
+    if (!found) {
+      try {
+        found = await trialsOf(job);
+      } catch (wrong) {
+        body.replaceChildren(el("p", { class: "bad" }, wrong.message));
+        return;
+      }
     }
-    log.scrollIntoView({ block: "nearest" });
-  };
-  const logButton = (t) =>
-    el("button", { type: "button", "aria-label": `log of trial ${t.number}`, on: { click: () => open(t) } }, "Log");
-  const columns = EMBEDDED ? TRIAL_COLUMNS : [...TRIAL_COLUMNS, { name: "Log", show: logButton }];
-  const wanted = (t) =>
-    (!filter.ending || t.ending === filter.ending) &&
-    (!filter.size || String(t.batch_size) === filter.size) &&
-    (!filter.text || t.reason.toLowerCase().includes(filter.text));
-  function fill() {
-    const rows = [...job.tries].reverse().filter(wanted),
-      last = Math.min(rows.length, offset + TRIALS);
-    const title = `${rows.length} of ${count(job.tries.length, "trial")}, the latest first`;
-    body.replaceChildren(table(title, columns, rows.slice(offset, last), true));
-    if (rows.length <= TRIALS) return;
-    const turn = (name, to, disabled) =>
-      el(
-        "button",
-        {
-          type: "button",
-          disabled,
-          on: {
-            click: () => {
-              offset = to;
-              fill();
-            },
-          },
-        },
-        name,
-      );
-    body.append(
-      el(
-        "div",
-        { class: "pages" },
-        turn("Later", Math.max(0, offset - TRIALS), offset === 0),
-        `${offset + 1} to ${last}`,
-        turn("Earlier", offset + TRIALS, last >= rows.length),
-      ),
-    );
+    if (fillNumber !== fills) return;
+    body.replaceChildren(trialTable(job, found), trialPages(found.total, fill));
+    for (const panel of body.querySelectorAll(".panel")) panel.show();
+    if (!scrollTo) return;
+    const row = `trial-${scrollTo}`;
+    scrollTo = null;
+    requestAnimationFrame(() => document.getElementById(row)?.scrollIntoView({ block: "start" })); // the page first
   }
   fill();
+}
+
+// The service sends all trials with a job, or the latest of very many; then it is asked for the others.
+function trialsHere(job) {
+  if (job.tries.length < job.trials && !EMBEDDED) return null;
+  const wanted = (t) =>
+    (!held.ending || t.ending === held.ending) && (!held.size || String(t.batch_size) === held.size);
+  const found = [...job.tries].reverse().filter(wanted);
+  return { total: found.length, trials: found.slice(held.offset, held.offset + TRIALS) };
+}
+async function trialsOf(job) {
+  const query = new URLSearchParams({ newest: "true", offset: String(held.offset), limit: String(TRIALS) });
+  if (held.ending) query.set("ending", held.ending);
+  if (held.size) query.set("batch_size", held.size);
+  return ask(`${pathOf(job.job)}/trials?${query}`);
+}
+
+function trialTable(job, found) {
+  const toggle = (t) => {
+    const click = (event) => {
+      const row = event.currentTarget.closest("tr");
+      if (held.logs.delete(t.number)) row.nextSibling.remove();
+      else {
+        held.logs.set(t.number, logPanel(job, t.number));
+        row.after(openedRow(t));
+        row.nextSibling.querySelector(".panel")?.show();
+      }
+      event.currentTarget.setAttribute("aria-expanded", String(held.logs.has(t.number)));
+    };
+    const props = { id: `trial-${t.number}`, class: "toggle", "aria-expanded": String(held.logs.has(t.number)) };
+    const open = button(String(t.number), click, { ...props, "aria-label": `Open trial ${t.number}` });
+    return twoLines(open, `recurrence ${t.recurrence}`, t.attempt > 1 ? `attempt ${t.attempt}` : null);
+  };
+  const columns = [{ name: "Trial", class: "trial", show: toggle }, ...TRIAL_COLUMNS];
+  const title = `${found.total} of ${count(job.trials, "trial")}, the latest first; open one for its log`;
+  const box = table(title, columns, found.trials, true),
+    rows = [...box.querySelectorAll("tbody tr")];
+  found.trials.forEach((t, i) => {
+    if (held.logs.has(t.number)) rows[i].after(openedRow(t));
+  });
+  return box;
+}
+
+function openedRow(t) {
+  const shares = limitsText(t.limits);
+  const facts = el(
+    "dl",
+    { class: "facts" },
+    fact("Ended", pill(t.ending)),
+    fact("By", t.user || "unknown", t.host ? `on ${t.host}` : null),
+    fact("GPU", whereText(t) || "unknown"),
+    fact("Power limits", shares || "unknown"),
+    fact("Energy and time", energy(t.joules), missing(t.seconds) ? null : duration(t.seconds)),
+    fact("Cost", energy(t.cost), missing(t.cost_limit) ? "no cost limit" : `cost limit ${energy(t.cost_limit)}`),
+    fact("Metric", metricText(t.metric) || "none", `after ${count(t.epochs ?? 0, "epoch")}`),
+    fact("Asked", when(t.asked_at)),
+    fact("Last change", when(t.changed_at)),
+    t.micro_batch_size ? fact("Samples on each GPU at once", String(t.micro_batch_size)) : null,
+    fact("Phase", t.phase || "unknown"),
+  );
+  const why = el("p", { class: "note" }, `Why ${t.batch_size}: ${t.reason}`);
+  return el("tr", { class: "opened" }, el("td", { colspan: "10" }, held.logs.get(t.number), why, facts));
+}
+
+// The log of a trial: fetched once it is shown, and again while the trial runs. It stays when the table is drawn anew.
+function logPanel(job, trial) {
+  const head = el("p", { class: "note" }, "Reading the log."),
+    text = el("pre", { class: "log", tabindex: "0", "aria-label": `Log of trial ${trial}`, hidden: true });
+  const panel = el("div", { class: "panel" }, el("h3", {}, `Log of trial ${trial}`), head, text);
+  let atEnd = true,
+    top = 0;
+  text.addEventListener("scroll", () => {
+    atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
+    top = text.scrollTop;
+  });
+  const scroll = () => {
+    text.scrollTop = atEnd ? text.scrollHeight : top;
+  };
+  panel.read = async () => {
+    try {
+      const found = await ask(`${pathOf(job.job)}/trials/${trial}/log`);
+      const where = [found.host, found.folder].filter(Boolean).join(":");
+      const parts = ["The last lines", found.at ? `as of ${when(found.at)}` : "", where ? `from ${where}` : ""];
+      head.textContent = `${parts.filter(Boolean).join(", ")}.`;
+      text.hidden = false;
+      if (text.textContent !== found.log) text.textContent = found.log;
+      scroll();
+    } catch (wrong) {
+      head.textContent = wrong.message;
+    }
+  };
+  panel.show = () => {
+    if (text.hidden) panel.read();
+    scroll();
+  };
+  return panel;
+}
+export async function followLog() {
+  await Promise.all([...document.querySelectorAll("tr.opened .panel")].map((panel) => panel.read()));
+}
+
+function trialPages(total, fill) {
+  const { offset } = held,
+    last = Math.min(total, offset + TRIALS);
+  if (total <= TRIALS) return "";
+  const turn = (name, to, disabled) => {
+    const click = () => {
+      held.offset = to;
+      fill();
+    };
+    return button(name, click, { id: `trials-${name}`, disabled });
+  };
+  return el(
+    "div",
+    { class: "pages" },
+    turn("Later", Math.max(0, offset - TRIALS), offset === 0),
+    `${offset + 1} to ${last}`,
+    turn("Earlier", offset + TRIALS, last >= total),
+  );
 }
