@@ -15,6 +15,7 @@ from zeus.errors import AlreadyDone, InputError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Origin, Outcome, Phase, Profiled, Trial
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.actor import current
 from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
 from zeus.store.rules import same_life
 from zeus.tariff.settings import prices
@@ -199,7 +200,8 @@ class LocalJobs:
     def full(self, job_id: str) -> Json:
         from zeus.client.report import full, report
 
-        return full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id))
+        told = full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id))
+        return {**told, **current().rights(told["owner"])}
 
     def told_log(self, job_id: str, number: int) -> Json:
         from zeus.client.trial_log import told_log

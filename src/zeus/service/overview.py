@@ -19,6 +19,7 @@ from zeus.client.report.energy import footprint
 from zeus.client.report.fleet import fleet_of
 from zeus.errors import InputError, ZeusError
 from zeus.ledger.saving_text import saving_sentence
+from zeus.service.job_list import ListedJob
 from zeus.store import Store
 from zeus.tariff.rates import Footprint, Prices
 from zeus.tariff.settings import prices
@@ -38,6 +39,7 @@ class Overview:
         self._digests, self._clock = Digests(store, folds, clock), clock
         self._computing = threading.Lock()
         self._last: tuple[float, Totals] | None = None  # until when, and what
+        self._listed: tuple[Totals, list[ListedJob]] | None = None
         self._last_fleet: tuple[float, tuple[int, str], Json] = (-math.inf, (0, ""), {})
 
     def briefs(self, names: Iterable[str]) -> list[Json]:
@@ -65,6 +67,13 @@ class Overview:
     def lately(self, seconds: float) -> Totals:
         """The last totals of many jobs, however old; if there are none, as `totals`."""
         return self.totals(seconds) if self._last is None else self._last[1]
+
+    def listed(self, found: Totals) -> list[ListedJob]:
+        """The jobs of these totals as lists know them. They are kept as long as the totals are."""
+        kept = self._listed
+        if kept is None or kept[0] is not found:
+            kept = self._listed = (found, [ListedJob.of(name, one) for name, one in found.rows.items()])
+        return kept[1]
 
     def fleet(self, weeks: int, last: str) -> Json:
         """What all jobs used and saved by week. If many digests are missing, later calls compute the rest."""

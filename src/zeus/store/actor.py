@@ -46,6 +46,11 @@ class Actor:
         """Whether the actor may run and revise a job of this owner."""
         return not owner or self.owns(owner)
 
+    def rights(self, owner: str) -> dict[str, bool]:
+        """What the actor may do with a job of this owner."""
+        may_change, may_remove = self.may_change(owner), self.owns(owner)
+        return {"may_change": self.may_report and may_change, "may_remove": self.may_report and may_remove}
+
     def need(self, job_id: str, owner: str, *, removes: bool = False) -> None:
         """Raise Forbidden unless the actor may change this job, or with `removes` may remove what it has learnt."""
         if self.owns(owner) if removes else self.may_change(owner):

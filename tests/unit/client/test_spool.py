@@ -25,6 +25,7 @@ from zeus.client.api import (
     OfflineRun,
     ProfileMade,
     TrialEnded,
+    TrialLog,
 )
 from zeus.client.connection import Connection
 from zeus.client.http import HttpJobs
@@ -32,8 +33,8 @@ from zeus.client.resilient.cache import KEPT_SECONDS, CachedTrial, OfflineCache
 from zeus.client.resilient.outbox import Outbox
 from zeus.client.resilient.retry import LONGEST_WAIT, Contact, Failed, Patience, quick
 from zeus.client.resilient.spool import REFUSED_SECONDS, Spool, default_folder, message_from_text, message_to_json
-from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
-from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial, replace
+from zeus.errors import AlreadyDone, Forbidden, InputError, NotAllowed, StoreError
+from zeus.job import Ask, Decision, Gpus, JobSpec, Origin, Outcome, Phase, Trial, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.settings.types import TimeLimits
 
@@ -213,6 +214,8 @@ MESSAGES = [
     OfflineRun(SPEC, V100S, 16, "key", DONE),
     EpochUsed(SPEC.id, 16, V100S, 12.5, 0.5),
     ProfileMade(ProfileKey(SPEC.id, 16, "V100", 2), PROFILE),
+    TrialLog(SPEC.id, 7, "epoch 1 done\n", "5f0c"),
+    OfflineRun(SPEC, V100S, 16, "key", DONE, "", "epoch 1 done\n", Origin("alice", "node7", "/home/alice")),
 ]
 
 
@@ -236,6 +239,23 @@ def test_a_message_of_a_newer_zeus_stays_until_that_one_delivers_it_and_holds_no
     assert caplog.text.count("version 5") == 1
     assert spool.waiting() == []  # so that what follows need not wait for it
     assert at(tmp_path).waiting() == [newer]
+
+
+def test_a_message_about_somebody_elses_job_waits_and_holds_nothing_up(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[int]()
+    for one in (1, 2, 3):
+        spool.put(number(one))
+
+    def send(message: Message) -> None:
+        assert isinstance(message, TrialEnded)
+        if message.number == 2:
+            raise Forbidden("job 'asr' belongs to alice")
+        heard.append(message.number)
+
+    spool.deliver(send)
+    assert heard == [1, 3]
+    (kept,) = tmp_path.glob("[0-9]*.json")
+    assert at(tmp_path).waiting() == [kept], "it may be accepted later, with another token"
 
 
 def test_a_message_reaches_no_other_store_than_the_one_it_is_for(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from zeus.errors import NotKnown
 from zeus.job import JobSpec, replace
 from zeus.policy.registry import find_policy, named_policy
 from zeus.service import schemas
-from zeus.service.job_list import ListedJob, Wanted
+from zeus.service.job_list import Wanted
 from zeus.service.overview import sound
 from zeus.service.routes.dependencies import (
     PAGE,
@@ -86,7 +86,7 @@ def jobs(
     store, overview = store_of(request), overview_of(request)
     wanted = Wanted(q=q, owner=owner, gpu=gpu, state=state, sort=sort, desc=desc)
     found = overview.lately(LIST_SECONDS) if wanted.is_plain else overview.totals(LIST_SECONDS)
-    listed = [ListedJob.of(name, one) for name, one in found.rows.items()]
+    listed = overview.listed(found)
     if wanted.is_plain:
         total, names = store.names(q, after=offset, most=limit)
     else:
@@ -110,11 +110,7 @@ def show(request: Request, job_id: JobId) -> Response:
 
 
 def _full(request: Request, job_id: str) -> Json:
-    told = sound(job_id, lambda: jobs_of(request).full(job_id))
-    actor, owner = current(), told["owner"] or ""
-    may_report = actor.may_report
-    may = {"may_change": may_report and actor.may_change(owner), "may_remove": may_report and actor.owns(owner)}
-    return {**told, **may}
+    return sound(job_id, lambda: jobs_of(request).full(job_id))
 
 
 @routes.get("/jobs/{job_id}/registration", dependencies=[READ])
