@@ -49,7 +49,7 @@ style: $(VENV)/.dev lint-js
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-# The page's script and style. Node is needed for this check alone.
+# The page's script and style. Node is needed for this check and for axe-core, with which a test checks the page.
 lint-js:
 	@if command -v npm >/dev/null; then $(MAKE) --silent $(VENV)/.node && npm run --silent lint; \
 	else echo "npm is not installed: the page's JavaScript and CSS are not checked"; fi

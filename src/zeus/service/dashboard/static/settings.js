@@ -1,4 +1,4 @@
-// The settings of a job and its command.
+// The settings of a job.
 import { card, el, fact, missing } from "./dom.js";
 import { count, number, targetText, watts, when } from "./format.js";
 
@@ -31,7 +31,4 @@ export function settingsCard(cards, job) {
       fact("Revision", missing(job.revision) ? "unknown" : `${job.revision}${since}`),
     ),
   );
-  if (!job.command) return;
-  const command = Array.isArray(job.command) ? job.command.join(" ") : job.command;
-  node.append(el("p", { class: "note" }, "Command"), el("pre", { class: "log", tabindex: "0" }, command));
 }
