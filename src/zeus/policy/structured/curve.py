@@ -52,8 +52,9 @@ class Part(NamedTuple):
 
     def between(self, a: int, b: int) -> tuple[float, float, float]:
         """Size a minus size b: mean and variance; and the covariance of the difference with a."""
-        shared, own, other = self.cov[a, b], self.cov[a, a], self.cov[b, b]
-        return float(self.mean[a] - self.mean[b]), max(float(own + other - 2 * shared), 0.0), float(own - shared)
+        at = self.cov.item
+        shared, own = at(a, b), at(a, a)
+        return self.mean.item(a) - self.mean.item(b), max(own + at(b, b) - 2 * shared, 0.0), own - shared
 
 
 @dataclass(frozen=True, slots=True)

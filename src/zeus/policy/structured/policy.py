@@ -111,9 +111,9 @@ def _most_worth(
     horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
     alone = not others and not failed
     open_arms = {one.arm for one in state.running.values()}
-    found = []
+    octaves, found = state.octaves, []
     for arm in open_to:
-        near = abs(arm - best) == 1 or abs(state.octaves[arm] - state.octaves[best]) <= REACH + 1e-9
+        near = abs(arm - best) == 1 or abs(octaves[arm] - octaves[best]) <= REACH + 1e-9
         if near and arm != best and arm not in failed and arm not in others:
             overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
             found.append(_worth(state, model, arm, best, 0, horizon, overdue))
@@ -132,15 +132,16 @@ def _worth(state: StructuredState, model: str, arm: int, best: int, done: int, h
     delta = state.log_cost(arm, model) - usual
     besides = delta - (belief.mean[arm] - belief.mean[best])  # all of δ but the difference in epochs
     cost_variance = costs.apart(arm, best)
-    taught = missed = chance = 0.0
+    taught = missed = chance = spreads = 0.0
     for part in belief.parts:
         mean, var, shared = part.between(arm, best)
-        moved = max(shared, 0.0) ** 2 / (float(part.cov[arm, arm]) + noise)
+        moved = max(shared, 0.0) ** 2 / (part.cov.item(arm, arm) + noise)
         spread = math.sqrt(var + cost_variance)
+        spreads += part.odds * (var + (mean + besides - delta) ** 2)
         taught += part.odds * gain(mean + besides, math.sqrt(moved + cost_variance))
         missed += part.odds * gain(mean + besides, spread)
         chance += part.odds * cdf(-(mean + besides) / max(spread, 1e-9))
-    deviation = math.sqrt(belief.apart(arm, best) + cost_variance + noise)
+    deviation = math.sqrt(spreads + cost_variance + noise)
     price = _price(state, arm, best, delta, deviation, exp(costs.mean[arm] - usual), done)
     value = max(horizon * taught, overdue * missed) - price
     return Worth(arm, value, price, chance, missed / max(chance, 1e-12), horizon * taught <= price)
