@@ -37,8 +37,8 @@ class TestOnThePublishedTraces:
     def test_unlucky_first_runs_do_not_stick(self, regret: ModuleType) -> None:
         workload = load(TRACES, "rtx6000", smallest=1)["BERT-QA"]
         found = regret.summary(regret.on_traces(workload, ["structured"], 0.5, range(40), [0], 1), "structured")
-        assert found["p95"] < 1.2
-        assert found["p95_beside"] < 1.0
+        assert found["mean"]["full"] < 0.9
+        assert found["p95"] < 3.0
 
     def test_several_in_flight(self, regret: ModuleType) -> None:
         rows = [

@@ -12,6 +12,7 @@ When either exceeds the threshold, all lessons from before its rise lose weight.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TypeAlias
@@ -23,9 +24,10 @@ from zeus.policy.common import NOTHING, Sample
 from zeus.policy.structured.curve import EPOCHS, Belief, learn, prior
 
 GUESS, GUESS_WEIGHT = 0.15, 2.0  # prior for the noise between runs, in log epochs, and its weight in runs
-OWN_GUESS, OWN_POOLED = 0.5, 1.0  # weights, in runs, of the guess and of the pooled noise for the noise of one size
+STEADY = 6.0  # runs of a size that count for the noise: one steady size must not make all others look certain
 SLACK, THRESHOLD, CLIP = 0.25, 8.0, 4.0  # of the alarm, in deviations: one false alarm in 300 to 400 recurrences
 CHANGE = 0.3  # variance that an alarm adds to earlier lessons
+KNOWN_WELL = 2  # converged runs of a size after which another may raise the alarm
 OLDEST = 6  # alarms after which a lesson is dropped
 
 
@@ -35,9 +37,21 @@ class Lesson(msgspec.Struct, frozen=True):
     arm: int
     log_epochs: float
     soft: float = 0.0
+    age: int = 0  # alarms since
+    number: int = 0
 
 
-Kind: TypeAlias = tuple[int, float, int]  # size, softness, alarms since
+class Rise(msgspec.Struct, frozen=True):
+    """One of the alarm's two sums, and the number of the lesson with which it began to rise."""
+
+    height: float = 0.0
+    since: int = 0
+
+    def after(self, z: float, number: int) -> Rise:
+        return Rise(max(0.0, self.height + z - SLACK), self.since if self.height else number)
+
+
+Kind: TypeAlias = tuple[int, float, int]  # size, softness, age
 
 
 class Lessons(msgspec.Struct, frozen=True, dict=True):
@@ -46,65 +60,61 @@ class Lessons(msgspec.Struct, frozen=True, dict=True):
     sizes: tuple[int, ...]
     default: int
     window: int = 0  # the number of most recent lessons of a size that count; 0: all
+    threshold: float = THRESHOLD
     old: Mapping[Kind, Sample] = {}
     recent: tuple[Lesson, ...] = ()  # lessons since the oldest rise in progress; with a window, all that count
-    up: float = 0.0
-    down: float = 0.0
+    rises: tuple[Rise, Rise] = (Rise(), Rise())  # up, down
     alarms: int = 0
-    threshold: float = THRESHOLD
-    up_since: int = 0  # how many of `recent` came before the rise began
-    down_since: int = 0
+    added: int = 0
 
     @cached_property
     def _sums(self) -> dict[Kind, Sample]:
         return _collect(self.old, self.recent)
 
     @cached_property
-    def _seen(self) -> dict[int, tuple[int, float, int]]:
-        """For each size that converged: runs, sum of squared deviations, and degrees of freedom."""
-        seen: dict[int, tuple[int, float, int]] = {}
-        for (arm, soft, _), one in self._sums.items():
-            if not soft:
-                count, squares, free = seen.get(arm, (0, 0.0, 0))
-                seen[arm] = count + one.count, squares + one.squares, free + one.count - 1
-        return seen
-
-    @cached_property
     def noise(self) -> float:
         """Variance between runs of one size, pooled over sizes, with a prior guess."""
         squares, free = GUESS_WEIGHT * GUESS**2, GUESS_WEIGHT
-        for _, its_squares, its_free in self._seen.values():
-            squares += its_squares
-            free += its_free
+        for (_, soft, _), one in self._sums.items():
+            if not soft and one.count > 1:
+                share = min(1.0, STEADY / (one.count - 1))
+                squares += share * one.squares
+                free += share * (one.count - 1)
         return squares / free
 
     @cached_property
-    def _noises(self) -> dict[int, float]:
-        """Variance between runs of each size that converged: the pooled one, replaced by its own as runs accumulate.
-
-        Sizes differ in it. A steady size must not make a single unlucky run of another size look certain.
-        """
-        guess, weight = OWN_GUESS * GUESS**2 + OWN_POOLED * self.noise, OWN_GUESS + OWN_POOLED
-        return {arm: (guess + squares) / (weight + free) for arm, (_, squares, free) in self._seen.items()}
-
-    @cached_property
-    def counts(self) -> dict[int, int]:
+    def counts(self) -> Counter[int]:
         """How often each size converged."""
-        return {arm: count for arm, (count, _, _) in self._seen.items()}
+        found = Counter[int]()
+        for (arm, soft, _), one in self._sums.items():
+            if not soft:
+                found[arm] += one.count
+        return found
 
     @cached_property
     def belief(self) -> Belief:
         """The belief about log Epochs(b)."""
         weights: dict[int, float] = {}
         totals: dict[int, float] = {}
-        noise = self._noises
         for (arm, soft, age), one in self._sums.items():
-            weight = one.count / ((soft or noise[arm]) + CHANGE * age)
+            weight = one.count / ((soft or self.noise) + CHANGE * age)
             weights[arm] = weights.get(arm, 0.0) + weight
             totals[arm] = totals.get(arm, 0.0) + weight * one.mean
         arms = sorted(weights)
         before = prior(self.sizes, self.default, EPOCHS)
         return learn(before, arms, [totals[a] / weights[a] for a in arms], [1 / weights[a] for a in arms])
+
+    def expected(self, arm: int) -> tuple[float, float] | None:
+        """Mean and variance of the next run of a size, from its own runs alone; None if they are too few."""
+        if self.counts[arm] < KNOWN_WELL:
+            return None
+        own = [
+            (one.count / (self.noise + CHANGE * age), one.mean)
+            for (at, soft, age), one in self._sums.items()
+            if at == arm and not soft
+        ]
+        weight = sum(share for share, _ in own)
+        return sum(share * mean for share, mean in own) / weight, 1 / weight + self.noise
 
     def add(self, lesson: Lesson, expected: tuple[float, float] | None = None) -> Lessons:
         """The lessons with one more.
@@ -113,66 +123,37 @@ class Lessons(msgspec.Struct, frozen=True, dict=True):
             lesson: The new one.
             expected: Mean and variance expected at the launch of the run; None if it must not raise the alarm.
         """
-        now = replace(self, recent=(*self.recent, lesson))
-        last = len(self.recent)
-        if expected is not None:
-            z = max(-CLIP, min(CLIP, (lesson.log_epochs - expected[0]) / math.sqrt(expected[1])))
-            now = replace(
-                now,
-                up=max(0.0, self.up + z - SLACK),
-                down=max(0.0, self.down - z - SLACK),
-                up_since=self.up_since if self.up else last,
-                down_since=self.down_since if self.down else last,
-            )
-            if max(now.up, now.down) > self.threshold:
-                return now._changed(now.up_since if now.up > self.threshold else now.down_since)
-        return now._tidy()
-
-    def _changed(self, since: int) -> Lessons:
-        before = _collect(self.old, self.recent[:since])
-        old = {(arm, soft, age + 1): one for (arm, soft, age), one in before.items() if age < OLDEST}
-        alarms = self.alarms + 1
-        kept = self.recent[since:]
-        return Lessons(
-            self.sizes, self.default, self.window, old, kept, alarms=alarms, threshold=self.threshold
-        )._tidy()
+        number = self.added + 1
+        now = replace(self, recent=(*self.recent, replace(lesson, number=number)), added=number)
+        if expected is None:
+            return now._tidy()
+        z = max(-CLIP, min(CLIP, (lesson.log_epochs - expected[0]) / math.sqrt(expected[1])))
+        up, down = self.rises[0].after(z, number), self.rises[1].after(-z, number)
+        if max(up.height, down.height) <= self.threshold:
+            return replace(now, rises=(up, down))._tidy()
+        since = (up if up.height > self.threshold else down).since
+        old = {(arm, soft, age + 1): one for (arm, soft, age), one in self.old.items() if age < OLDEST}
+        recent = tuple(one if one.number >= since else replace(one, age=one.age + 1) for one in now.recent)
+        recent = tuple(one for one in recent if one.age <= OLDEST)
+        return replace(now, old=old, recent=recent, rises=(Rise(), Rise()), alarms=self.alarms + 1)._tidy()
 
     def _tidy(self) -> Lessons:
-        """Sum up the lessons that need not be kept one by one: those before any rise, if there is no window."""
+        """Drop the lessons beyond the window. Without a window, sum up those from before any rise."""
         if self.window:
-            return self._forget()
-        rises = [since for height, since in ((self.up, self.up_since), (self.down, self.down_since)) if height]
-        keep = min(rises, default=len(self.recent))
-        if not keep:
-            return self
-        return replace(
-            self,
-            old=_collect(self.old, self.recent[:keep]),
-            recent=self.recent[keep:],
-            up_since=max(0, self.up_since - keep),
-            down_since=max(0, self.down_since - keep),
-        )
-
-    def _forget(self) -> Lessons:
-        """Drop the oldest lessons of each size beyond the window."""
-        left = dict.fromkeys(range(len(self.sizes)), self.window)
-        kept, up_since, down_since = [], self.up_since, self.down_since
-        for index in range(len(self.recent) - 1, -1, -1):
-            one = self.recent[index]
-            left[one.arm] -= 1
-            if left[one.arm] >= 0:
-                kept.append(one)
-            else:
-                up_since -= index < self.up_since
-                down_since -= index < self.down_since
-        old = {kind: one for kind, one in self.old.items() if one.count <= left[kind[0]]}
-        recent = tuple(reversed(kept))
-        return replace(self, old=old, recent=recent, up_since=up_since, down_since=down_since)
+            seen, kept = Counter[int](), []
+            for one in reversed(self.recent):
+                seen[one.arm] += 1
+                if seen[one.arm] <= self.window:
+                    kept.append(one)
+            return replace(self, recent=tuple(reversed(kept)))
+        first = min((rise.since for rise in self.rises if rise.height), default=self.added + 1)
+        past = [one for one in self.recent if one.number < first]
+        return replace(self, old=_collect(self.old, past), recent=self.recent[len(past) :]) if past else self
 
 
 def _collect(old: Mapping[Kind, Sample], lessons: Iterable[Lesson]) -> dict[Kind, Sample]:
     sums = dict(old)
     for one in lessons:
-        kind = (one.arm, one.soft, 0)
+        kind = (one.arm, one.soft, one.age)
         sums[kind] = sums.get(kind, NOTHING).add(one.log_epochs)
     return sums

@@ -2,8 +2,8 @@
 
 One epoch is enough to know EpochCost(b). Epochs(b) is also learnt from neighbouring sizes.
 
-    nothing known ──▶ b0 ──▶ is a trial of another size worth it? ──yes──▶ EXPLORING, stopped once it is hopeless
-                                         └──no──▶ the best size so far, or one that may be as good (SAMPLING)
+    nothing known ──▶ b0 ──▶ is a run of another size worth it? ──yes──▶ EXPLORING, stopped once it is hopeless
+                                        └──no──▶ the best size so far (SAMPLING)
 
 docs/structured-policy.md has the model, the formulas and the measurements.
 """
@@ -21,14 +21,12 @@ from zeus.policy.structured.normal import beyond, cdf, exp, gain
 from zeus.policy.structured.state import StructuredState
 
 HORIZON = 10.0  # recurrences in which a better size must pay back its exploration
-OVERDUE = 0.5  # share of the recurrences since a size last ran for which a possible missed saving counts
+OVERDUE = 0.5  # recurrences for which a possible missed saving counts, for each since a size that converged last ran
+NEVER_RAN = 2.0  # the same for a neighbour of the best size that never converged
 REACH = 2.0  # octaves around the best size within which sizes are explored
-TRIES = 3  # explorations in one recurrence
 AT_ONCE = 2  # explorations running at the same time
 EARLY = 1  # the same, before any size has reached the target and runs have a bound
-SMALLER = 1.02  # factor that prefers the smaller of two equal sizes: it is more likely to fit in memory
-TEMPER = 0.4  # share of the posterior's deviation that sampling uses
-LEAST_LEFT = 0.1  # a run is assumed to need at least this share of the epochs it has done
+MODEST, MOST = 0.6, 0.95  # a stated chance: the power of its odds, because no model is sure of itself; and the largest
 
 
 class Worth(NamedTuple):
@@ -37,8 +35,8 @@ class Worth(NamedTuple):
     arm: int
     value: float  # expected saving minus the price
     price: float  # expected cost of the rest of the run, minus that of a recurrence with the best size
-    delta: float  # log of its believed cost divided by that of the best size
-    spread: float  # standard deviation of that log
+    chance: float  # that it is cheaper than the best size
+    saving: float  # expected share of the cost that it saves, if it is cheaper
     overdue: bool  # whether it is worth it only because it has not run for a long time
 
 
@@ -47,7 +45,7 @@ class StructuredPolicy:
     """The structured policy, or an ablation without the alarm that detects drift."""
 
     name: str = "structured"
-    version: int = 1
+    version: int = 2
     alarm: bool = True
 
     def start(self, job: JobSpec) -> StructuredState:
@@ -71,7 +69,7 @@ class StructuredPolicy:
             return Decision(size, Phase.SAMPLING, f"{size} is the {only}")
         if not state.converged:
             return _search(state, ask, usable, failed)
-        return _explore_or_not(state, rng, ask, usable, best, failed)
+        return _explore_or_not(state, ask, usable, best, failed)
 
     def keep_going(self, state: StructuredState, trial: Trial, epochs: int, cost: float) -> bool:
         if epochs >= state.job.max_epochs:
@@ -86,78 +84,67 @@ class StructuredPolicy:
 
 
 def _explore_or_not(
-    state: StructuredState, rng: Rng, ask: Ask, usable: list[int], best: int, failed: tuple[int, ...]
+    state: StructuredState, ask: Ask, usable: list[int], best: int, failed: tuple[int, ...]
 ) -> Decision:
-    """The exploration that is most worth it. If none is: the best size so far, or one that may be as good."""
+    """The exploration that is most worth it; if none is, the best size so far."""
     size = state.job.batch_sizes[best]
     is_best = why_best(size, reached=best in state.converged)
-    if len(failed) >= TRIES:
-        return Decision(size, Phase.SAMPLING, f"{is_best}; {len(failed)} tries of this recurrence have failed")
     if not state.costs.get(ask.gpu_model):
         return Decision(size, Phase.SAMPLING, f"{is_best}; the cost of an epoch on these GPUs is not known yet")
     beta = state.job.beta_knob
     limit = None if beta is None else beta * exp(state.log_cost(best, ask.gpu_model))
     costs = state.epoch_costs(ask.gpu_model).mean
-    reach = [arm for arm in _in_reach(state, usable, best) if arm == best or fits(exp(costs[arm]), limit)]
-    worth = _most_worth(state, ask.gpu_model, reach, best, failed, AT_ONCE)
+    open_to = [arm for arm in usable if fits(exp(costs[arm]), limit) and not state.is_dead(arm)]
+    worth = _most_worth(state, ask.gpu_model, open_to, best, failed, AT_ONCE)
     if worth is not None:
         return Decision(state.job.batch_sizes[worth.arm], Phase.EXPLORING, _why(state, worth, size), limit)
-    if not failed:
-        other = _sample(state, ask.gpu_model, reach, best, rng)
-        if other != best:
-            drawn = state.job.batch_sizes[other]
-            return Decision(drawn, Phase.SAMPLING, f"{drawn} may be as good as {size}, the best size so far", limit)
     return Decision(size, Phase.SAMPLING, f"{is_best}; no other looks worth trying")
 
 
-def _in_reach(state: StructuredState, usable: list[int], best: int) -> list[int]:
-    """Arms next to the best one or within REACH, but none beyond a size that never reached the target."""
-    octaves = state.octaves
-    here = octaves[best]
-    low = max((arm for arm in usable if arm < best and state.is_dead(arm)), default=-1)
-    high = min((arm for arm in usable if arm > best and state.is_dead(arm)), default=len(octaves))
-    return [
-        arm for arm in usable if low < arm < high and (abs(arm - best) <= 1 or abs(octaves[arm] - here) <= REACH + 1e-9)
-    ]
-
-
 def _most_worth(
-    state: StructuredState, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
+    state: StructuredState, model: str, open_to: list[int], best: int, failed: tuple[int, ...], at_once: int
 ) -> Worth | None:
-    """The exploration with the largest value; None if no value is above 0."""
+    """The exploration with the largest value among sizes in reach; None if no value is above 0."""
     others = state.exploring
     if len(others) >= at_once:
         return None
     horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
     alone = not others and not failed
     open_arms = {one.arm for one in state.running.values()}
-    found, most = None, 0.0
-    for arm in reach:
-        if arm != best and arm not in failed and arm not in others:
+    octaves, found = state.octaves, []
+    for arm in open_to:
+        near = abs(arm - best) == 1 or abs(octaves[arm] - octaves[best]) <= REACH + 1e-9
+        if near and arm != best and arm not in failed and arm not in others:
             overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
-            worth = _worth(state, model, arm, best, 0, horizon, overdue)
-            value = worth.value * (SMALLER if arm < best else 1.0)
-            if value > most:
-                found, most = worth, value
-    return found
+            found.append(_worth(state, model, arm, best, 0, horizon, overdue))
+    most = max(found, key=lambda worth: worth.value, default=None)
+    return most if most is not None and most.value > 0 else None
 
 
 def _worth(state: StructuredState, model: str, arm: int, best: int, done: int, horizon: float, overdue: float) -> Worth:
-    """V = max(H G(δ, s), O G(δ, S)) - price: the value of the rest of a run after `done` epochs (0 at its launch).
+    """V = max(H E[G(δ, s)], O E[G(δ, S)]) - price: the value of the rest of a run after `done` epochs (0: its launch).
 
-    H G(δ, s) is the expected saving over the horizon if one run may move the belief by s. O G(δ, S) is the saving
-    missed since the size last ran, if its cost is known only up to S.
+    H G(δ, s) is the saving over the horizon that is expected if one run may move the belief by s. O G(δ, S) is what was
+    missed since the size last ran, if its cost is known only up to S. E is the mean over the shapes of the curve.
     """
     belief, costs, noise = state.lessons.belief, state.epoch_costs(model), state.lessons.noise
     usual = state.log_cost(best, model)
     delta = state.log_cost(arm, model) - usual
+    besides = delta - (belief.mean[arm] - belief.mean[best])  # all of δ but the difference in epochs
     cost_variance = costs.apart(arm, best)
-    spread = math.sqrt(belief.apart(arm, best) + cost_variance)
-    moved = max(belief.var[arm] - float(belief.cov[arm, best]), 0.0) / math.sqrt(max(belief.var[arm], 1e-12) + noise)
-    price = _price(state, arm, best, delta, math.sqrt(spread * spread + noise), exp(costs.mean[arm] - usual), done)
-    taught = horizon * gain(delta, math.sqrt(moved * moved + cost_variance))
-    value = max(taught, overdue * gain(delta, spread)) - price
-    return Worth(arm, value, price, delta, spread, taught <= price)
+    taught = missed = chance = spreads = 0.0
+    for part in belief.parts:
+        mean, var, shared = part.between(arm, best)
+        moved = max(shared, 0.0) ** 2 / (part.cov.item(arm, arm) + noise)
+        spread = math.sqrt(var + cost_variance)
+        spreads += part.odds * (var + (mean + besides - delta) ** 2)
+        taught += part.odds * gain(mean + besides, math.sqrt(moved + cost_variance))
+        missed += part.odds * gain(mean + besides, spread)
+        chance += part.odds * cdf(-(mean + besides) / max(spread, 1e-9))
+    deviation = math.sqrt(spreads + cost_variance + noise)
+    price = _price(state, arm, best, delta, deviation, exp(costs.mean[arm] - usual), done)
+    value = max(horizon * taught, overdue * missed) - price
+    return Worth(arm, value, price, chance, missed / max(chance, 1e-12), horizon * taught <= price)
 
 
 def _price(
@@ -168,13 +155,10 @@ def _price(
     A launch is priced as if the run needs more than one epoch. Otherwise the rest could cost more after the first epoch
     than the whole run did before it.
     """
-    spent = done * epoch_cost
     least = max(done, 1) * epoch_cost if state.converged else 0.0
-    known = arm in state.converged  # a run of such a size may cross a close bound by bad luck alone
-    whole = beyond(delta, deviation, least, state.job.beta if known else math.inf)
-    if not known and abs(arm - best) == 1:  # little is known about a distant neighbour, but its bound limits the loss
-        whole = min(whole, beyond(delta, deviation, least, state.job.beta))
-    return max(whole - spent, LEAST_LEFT * spent) - 1
+    # Luck alone may break a close bound; and where little is known, as of a distant neighbour, it limits the loss.
+    bounded = arm in state.converged or abs(arm - best) == 1
+    return beyond(delta, deviation, least, state.job.beta if bounded else math.inf) - done * epoch_cost - 1
 
 
 def _goes_on(state: StructuredState, model: str, arm: int, best: int, done: int) -> bool:
@@ -183,21 +167,10 @@ def _goes_on(state: StructuredState, model: str, arm: int, best: int, done: int)
 
 
 def _overdue(state: StructuredState, arm: int, best: int) -> float:
-    """Half the recurrences since a size last ran; 0 for sizes that never converged, except neighbours of the best."""
-    return OVERDUE * state.unseen(arm) if arm in state.converged or abs(arm - best) == 1 else 0.0
-
-
-def _sample(state: StructuredState, model: str, reach: list[int], best: int, rng: Rng) -> int:
-    """Thompson sampling among the sizes that converged, with a reduced deviation.
-
-    A size that would be stopped after its first epoch is not chosen.
-    """
-    known = [arm for arm in reach if arm in state.converged]
-    if len(known) < 2:
-        return best
-    draws = state.draw(known, TEMPER, rng)
-    drawn = min(known, key=lambda arm: (state.log_cost(arm, model) + draws[arm], arm))
-    return drawn if drawn == best or _goes_on(state, model, drawn, best, 1) else best
+    """Recurrences for which a saving may have been missed by not running a size."""
+    if arm in state.converged:
+        return OVERDUE * state.unseen(arm)
+    return NEVER_RAN * state.unseen(arm) if abs(arm - best) == 1 else 0.0
 
 
 def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:
@@ -205,8 +178,8 @@ def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[i
     model, sizes = ask.gpu_model, state.job.batch_sizes
     if not failed and not state.missed:
         best = state.best(model, usable)
-        reach = _in_reach(state, usable, best) if state.running and len(usable) > 2 else []
-        beside = _most_worth(state, model, reach, best, failed, EARLY)
+        open_to = usable if state.running and len(usable) > 2 else []
+        beside = _most_worth(state, model, open_to, best, failed, EARLY)
         if beside is not None:
             return Decision(sizes[beside.arm], Phase.EXPLORING, _why(state, beside, sizes[best]))
         return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]} comes first; no size has reached the target yet")
@@ -221,13 +194,21 @@ def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[i
     return Decision(sizes[arm], Phase.EXPLORING, reason)
 
 
+def stated(chance: float) -> int:
+    """A chance in per cent as people may believe it.
+
+    >>> stated(0.5), stated(0.9), stated(0.05), stated(1.0)
+    (50, 79, 15, 95)
+    """
+    odds = math.pow(chance / max(1 - chance, 1e-12), MODEST)
+    return round(100 * min(odds / (1 + odds), MOST))
+
+
 def _why(state: StructuredState, worth: Worth, best: int) -> str:
     size = state.job.batch_sizes[worth.arm]
     price = f"{100 * worth.price:.0f} % of one run" if worth.price > 0.005 else "none"
-    chance = cdf(-worth.delta / max(worth.spread, 1e-9))
-    saving = gain(worth.delta, worth.spread) / max(chance, 1e-12)
     why = (
-        f"{size} has a {100 * chance:.0f} % chance to beat {best}, by {100 * saving:.0f} % on average; "
+        f"{size} has a {stated(worth.chance)} % chance to beat {best}, by {100 * worth.saving:.0f} % on average; "
         f"expected extra cost: {price}"
     )
     if not worth.overdue:

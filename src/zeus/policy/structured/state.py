@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from zeus.cost import Use
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.ledger.charge import charge, cost_of
-from zeus.policy.common import Rng, Running, check_order, one_ended
+from zeus.policy.common import Running, check_order, one_ended
 from zeus.policy.structured import curve
 from zeus.policy.structured.curve import Belief, Prior
 from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons
 from zeus.policy.structured.normal import above, exp
 
 EXACT = 1e-6  # variance of a profiled log EpochCost
-KNOWN_WELL = 2  # converged runs of a size after which another may raise the alarm
 STALE = 0.2  # difference in log EpochCost above which a profile must have been measured with other data
 MEMORY = 4  # runs of a size over which the share that missed the target is averaged
+WAITING, WORKING = 0.1, 0.4  # shares of MAXPOWER: a GPU that only waits draws the first, a busy one at least the second
 
 
 class StructuredState(msgspec.Struct, frozen=True, dict=True):
@@ -36,13 +36,14 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
     lessons: Lessons
     sequence: int = 0
     costs: Mapping[str, Mapping[int, float]] = {}  # log EpochCost, by GPU model and arm
-    curves: Mapping[str, Belief] = {}  # derived from `costs`
+    slopes: Mapping[str, float] = {}  # expected of log EpochCost, per octave, by GPU model
+    curves: Mapping[str, Belief] = {}  # derived from `costs` and `slopes`
     crashed: frozenset[tuple[str, int]] = frozenset()
     running: Mapping[int, Running] = {}  # by trial number
     failed: Mapping[int, tuple[int, ...]] = {}  # arms that failed, by unfinished recurrence
     missed: Mapping[int, float] = {}  # fading count of runs that missed the target, by arm
     ended: int = 0  # runs that reached the target
-    ran: Mapping[int, int] = {}  # by arm: `ended` when it last ran
+    ran: Mapping[int, int] = {}  # by arm: `ended` when a run of it last told something about Epochs
     alarmed: int = 0  # `ended` at the last alarm
 
     @classmethod
@@ -69,11 +70,11 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
         return self.lessons.counts
 
     def is_dead(self, arm: int) -> bool:
-        """Whether an arm ran to max_epochs and never reached the target."""
+        """Whether an arm ran to max_epochs and never reached the target. It is not explored until the alarm rings."""
         return arm in self.missed and arm not in self.converged
 
     def unseen(self, arm: int) -> int:
-        """Recurrences since an arm last ran, or since the last alarm if that was later."""
+        """Recurrences since an arm last told something about Epochs, or since the last alarm if that was later."""
         return self.ended - max(self.ran.get(arm, 0), self.alarmed)
 
     @property
@@ -93,7 +94,7 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
     def epoch_costs(self, gpu_model: str) -> Belief:
         """The belief about log EpochCost(b) on a GPU model. A new model starts with the curve of another."""
         curve_here = self.curves.get(gpu_model)
-        return _epoch_costs(self.job, self.costs, gpu_model) if curve_here is None else curve_here
+        return _epoch_costs(self.job, self.costs, gpu_model, 0.0) if curve_here is None else curve_here
 
     def log_cost(self, arm: int, gpu_model: str) -> float:
         """Log of the believed cost of reaching the target with this size, including runs that miss it."""
@@ -118,14 +119,6 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
             usable, key=lambda arm: (self.missed.get(arm, 0.0), abs(self.octaves[arm] - self.octaves[home]), arm)
         )
 
-    def draw(self, arms: list[int], temper: float, rng: Rng) -> dict[int, float]:
-        """Draw each arm's log Epochs relative to its mean, with their covariance; `temper` scales the deviation."""
-        cov = self.lessons.belief.cov[arms][:, arms]
-        cov.flat[:: len(arms) + 1] += 1e-9
-        root = np.linalg.cholesky(cov)
-        draws = temper * (root @ [rng.gauss(0.0, 1.0) for _ in arms])
-        return dict(zip(arms, draws.tolist(), strict=True))
-
     # ------------------------------------------------------------------ events
 
     def observe(self, event: Event) -> StructuredState:
@@ -136,7 +129,9 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
         match event:
             case Profiled():
                 epoch = charge(Use(event.joules, event.seconds), self.job.eta_knob, event.max_watts).cost
-                return replace(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
+                slopes = {event.gpu_model: _slope(event), **self.slopes}
+                now = replace(self, sequence=event.sequence, slopes=slopes)
+                return now._profiled(event.gpu_model, event.batch_size, epoch)
             case Pardoned():
                 arm = self.arms[event.batch_size]
                 crashed = frozenset(one for one in self.crashed if one[1] != arm)
@@ -146,7 +141,7 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
 
     def _profiled(self, gpu_model: str, size: int, cost: float) -> StructuredState:
         costs = {**self.costs, gpu_model: {**self.costs.get(gpu_model, {}), self.arms[size]: math.log(cost)}}
-        curves = {model: _epoch_costs(self.job, costs, model) for model in costs}
+        curves = {one: _epoch_costs(self.job, costs, one, self.slopes.get(one, 0.0)) for one in costs}
         return replace(self, costs=costs, curves=curves)
 
     def _trial(self, trial: Trial) -> StructuredState:
@@ -155,19 +150,17 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
         if trial.outcome is None or trial.ending is Ending.LOST:
             return replace(self, running={n: one for n, one in self.running.items() if n != trial.number})
         ended = self.ended + _reached(trial)
-        ran = {**self.ran, self.arms[trial.batch_size]: ended} if trial.outcome.epochs else self.ran
+        told = trial.outcome.epochs > 1 or ended > self.ended  # one epoch tells only what an epoch costs
+        ran = {**self.ran, self.arms[trial.batch_size]: ended} if told else self.ran
         now = replace(
             self._learn(trial, trial.outcome), running=one_ended(self.running, trial.number), ended=ended, ran=ran
         )
         return now if now.lessons.alarms == self.lessons.alarms else replace(now, alarmed=ended)
 
     def _launch(self, trial: Trial) -> Running:
-        arm, lessons = self.arms[trial.batch_size], self.lessons
-        expected = None
-        if lessons.counts.get(arm, 0) >= KNOWN_WELL:
-            expected = lessons.belief.mean[arm], lessons.belief.var[arm] + lessons.noise
+        arm = self.arms[trial.batch_size]
         explores = trial.decision.phase is Phase.EXPLORING or trial.decision.cost_limit is not None
-        return Running(arm, explores, trial.ask.gpu_model, expected)
+        return Running(arm, explores, trial.ask.gpu_model, self.lessons.expected(arm))
 
     def _learn(self, trial: Trial, outcome: Outcome) -> StructuredState:
         arm, model, recurrence = self.arms[trial.batch_size], trial.ask.gpu_model, trial.ask.recurrence
@@ -220,13 +213,21 @@ def _arms(sizes: tuple[int, ...]) -> Mapping[int, int]:
     return {size: arm for arm, size in enumerate(sizes)}
 
 
-def _epoch_costs(job: JobSpec, costs: Mapping[str, Mapping[int, float]], gpu_model: str) -> Belief:
-    before = curve.prior(job.batch_sizes, job.default_batch_size, curve.EPOCH_COST)
+def _slope(first: Profiled) -> float:
+    """Expected slope of log EpochCost per octave: while a GPU waits, twice the batch halves the cost of an epoch."""
+    draws = first.joules / first.seconds / first.max_watts
+    waits = (WORKING - draws) / (WORKING - WAITING)
+    return round(-math.log(2) * min(max(waits, 0.0), 1.0), 2)
+
+
+def _epoch_costs(job: JobSpec, costs: Mapping[str, Mapping[int, float]], gpu_model: str, slope: float) -> Belief:
+    before = curve.prior(job.batch_sizes, job.default_batch_size, curve.EPOCH_COST, slope)
     own = costs.get(gpu_model, {})
     others = [model for model in sorted(costs) if model != gpu_model and len(costs[model]) > len(own)]
     if others:
         most = max(others, key=lambda model: len(costs[model]))
-        before = replace(before, means=np.array([_known(before, costs[most]).mean]))
+        there = _known(before, costs[most]).mean
+        before = replace(before, means=np.array([there] * len(before.means)))
     return _known(before, own)
 
 
