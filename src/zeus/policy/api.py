@@ -5,8 +5,8 @@
     decision = decided(policy, state, job, ask)           # random draws from the trial's own `Stream(seed, number)`
     policy.keep_going(state, trial, epochs, cost)         # asked before each epoch, and inside one that will not fit
 
-A job stores the name and version of its policy. Its state is always folded with that version. Until Zeus 1.0, a policy
-may change without a new version.
+A job stores the name and version of its policy. Its state is always folded with that version. A change that may change
+a decision is a new version.
 
 A policy may set `monotone = True`: after it refuses to keep going, it also refuses with more epochs and a higher cost.
 A replay of such a policy asks it less often.

@@ -242,7 +242,8 @@ def test_a_job_that_cannot_be_read_is_not_said_to_have_missed_its_target(
     launcher = place.launcher(monkeypatch)
     launcher.jobs = Unread(MemoryStore(), "here")
     (only,) = launcher.recur().tries
-    _tell(launcher, {only.number: only}, _told(launcher, [only]))
+    told, mine = _told(launcher, {only.number: only})
+    _tell(launcher, mine, told)
     said = capsys.readouterr().out
     assert "batch size 16 reached the target" in said
     assert "default: the job could not be read (the store did not answer), so there is nothing to compare with" in said

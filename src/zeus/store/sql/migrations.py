@@ -5,13 +5,13 @@ Version 0001 is the first whose stores every later Zeus reads. No statement of a
 
 from __future__ import annotations
 
-# Columns named `job`, `trial`, `event`, `profile`, `so_far`, `totals`, `brief`, `hours` and `weeks` hold JSON. Times
-# are text in ISO 8601.
+# Columns named `job`, `trial`, `event`, `profile`, `so_far`, `origin`, `totals`, `brief`, `hours` and `weeks` hold
+# JSON. Times are text in ISO 8601.
 MIGRATIONS = {
     "0001": (
         "CREATE TABLE IF NOT EXISTS zeus_version (version_num TEXT NOT NULL PRIMARY KEY)",
         # `sequence`, `trials` and `recurrences` are the last numbers used; `job` is the latest revision; `mark` is that
-        # of the last sequence number, as in zeus_marks.
+        # of the last sequence number, as in zeus_marks; `owner` is empty if the job is nobody's.
         """
         CREATE TABLE zeus_jobs (
             id TEXT NOT NULL PRIMARY KEY,
@@ -20,7 +20,8 @@ MIGRATIONS = {
             trials INTEGER NOT NULL,
             recurrences INTEGER NOT NULL,
             job TEXT NOT NULL,
-            mark TEXT NOT NULL
+            mark TEXT NOT NULL,
+            owner TEXT NOT NULL
         )""",
         """
         CREATE TABLE zeus_revisions (
@@ -29,7 +30,8 @@ MIGRATIONS = {
             job TEXT NOT NULL,
             PRIMARY KEY (job_id, revision)
         )""",
-        # `sequence` is the number of its latest change; `leased_until` is null unless the trial is open.
+        # `sequence` is the number of its latest change; `leased_until` is null unless the trial is open; `origin` is
+        # null where it is not known who runs it.
         """
         CREATE TABLE zeus_trials (
             job_id TEXT NOT NULL REFERENCES zeus_jobs (id),
@@ -40,6 +42,7 @@ MIGRATIONS = {
             changed_at TEXT NOT NULL,
             leased_until TEXT,
             so_far TEXT,
+            origin TEXT,
             trial TEXT NOT NULL,
             PRIMARY KEY (job_id, number)
         )""",
@@ -87,7 +90,8 @@ MIGRATIONS = {
             stamp TEXT NOT NULL,
             totals TEXT NOT NULL,
             brief TEXT NOT NULL,
-            hours TEXT NOT NULL
+            hours TEXT NOT NULL,
+            weeks TEXT NOT NULL
         )""",
         # A cache, too: the state of its policy after the event of this sequence number and mark.
         """
@@ -113,9 +117,12 @@ MIGRATIONS = {
         CREATE TABLE zeus_tokens (
             id TEXT NOT NULL PRIMARY KEY,
             name TEXT NOT NULL,
+            team TEXT NOT NULL,
             scope TEXT NOT NULL,
             hash TEXT NOT NULL,
             created_at TEXT NOT NULL,
+            expires_at TEXT,
+            used_at TEXT,
             revoked_at TEXT
         )""",
         """
@@ -124,14 +131,6 @@ MIGRATIONS = {
             token_id TEXT NOT NULL REFERENCES zeus_tokens (id),
             until TEXT NOT NULL
         )""",
-    ),
-    "0002": (
-        "ALTER TABLE zeus_jobs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",  # empty: nobody's
-        "ALTER TABLE zeus_trials ADD COLUMN origin TEXT",  # JSON: who runs it, and where; null: not known
-        "ALTER TABLE zeus_digests ADD COLUMN weeks TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE zeus_tokens ADD COLUMN team TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE zeus_tokens ADD COLUMN expires_at TEXT",
-        "ALTER TABLE zeus_tokens ADD COLUMN used_at TEXT",
         # Entries are only ever added. They outlive their jobs, so they do not refer to them.
         """
         CREATE TABLE zeus_audit (

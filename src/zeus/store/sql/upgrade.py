@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from zeus.errors import InputError
 
-HEAD = "0002"  # the newest version of `migrations`
+HEAD = "0001"  # the newest version of `migrations`
 
 
 class Upgradable(Protocol):
