@@ -8,6 +8,7 @@
     │   ├── NotKnown                        there is no such job or trial
     │   ├── NotInstalled (also an ImportError)
     │   │                                   an optional package is missing
+    │   ├── StoreDamaged                    the store's own data cannot be read; waiting does not help
     │   ├── AlreadyDone                     the store already holds a different result; it was not overwritten
     │   └── NotAllowed                      the service rejects this token
     │       └── Forbidden                   the service knows who asks, but they may not do this
@@ -56,6 +57,10 @@ class NotKnown(InputError):
 
 class NotInstalled(InputError, ImportError):
     """An optional package is missing. The message says how to install it."""
+
+
+class StoreDamaged(InputError):
+    """The store's own data cannot be read, so waiting does not help. Nothing was changed."""
 
 
 class AlreadyDone(InputError):

@@ -41,12 +41,13 @@ ENDINGS = {".pyc", ".db", ".sqlite", ".csv", ".log", ".so", ".whl"}
 IMPORTED_AS = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "pillow": "PIL", "pyyaml": "yaml"}
 BROUGHT_BY = {"pytorch_lightning": "lightning"}  # the same callbacks under the name of the older package
 # Declared though nothing in src imports it: transformers loads its trainer's back end.
-LOADED_BY_OTHERS = {"accelerate"}
+LOADED_BY_OTHERS = {"accelerate", "pyarrow"}
 # Extras whose packages the modules below a folder may import. Elsewhere only the core's are sure to be there.
 EXTRAS_OF = {
     "cli/demo": ("torch",),
     "cli/monitor_prometheus": ("prometheus",),
     "cli/reproduce": ("plots",),
+    "cli/simulate_files": ("parquet",),
     "compat/prometheus": ("prometheus",),
     "device/amd": ("amd",),
     "distributed": ("torch",),
@@ -77,6 +78,7 @@ SHIPPED_EXTRAS = (
     "prometheus",
     "service",
     "plots",
+    "parquet",
 )
 
 

@@ -46,6 +46,7 @@ PUBLIC = {
         "NotHere",
         "NotInstalled",
         "NotKnown",
+        "StoreDamaged",
         "NotPermitted",
         "ReadOnly",
         "Refused",

@@ -80,7 +80,7 @@ def test_a_line_is_said_for_each_recurrence_and_at_the_end_what_was_saved(demo: 
     lines = [one for one in told if one and one[0].partition(".")[0].isdecimal()]
     first_tries = [one for one in lines if "." not in one[0]]
     assert [one[0] for one in first_tries] == ["1", "1", "2", "3"]
-    assert [int(one[1]) for one in first_tries[1:]] == [1024, 512, 128]
+    assert [int(one[1]) for one in first_tries[1:]] == [1024, 512, 256]
     assert all(one[0].startswith("3.") for one in lines if one not in first_tries), "the others are its further tries"
     (table,) = [at for at, one in enumerate(told) if one == ["size", "limit", "energy", "time", "cost"]]
     assert told[table + 1][:2] == ["default", "1024"]

@@ -77,7 +77,8 @@ def test_run_jobs_service_and_export_tell_the_same(tmp_path: Path, runs: list[Ru
         logs=tmp_path,
         file=None,
     )
-    ran = _report(cast(Launcher, launcher), trials, _told(cast(Launcher, launcher), list(trials.values())))
+    told, mine = _told(cast(Launcher, launcher), trials)
+    ran = _report(cast(Launcher, launcher), mine, told)
     served = TestClient(create(store)).get("/api/v1/jobs/asr").json()
     page = export(store).partition("window.ZEUS_DATA = ")[2].partition(";</script>")[0]
     exported: dict[str, Any] = json.loads(page)["full"]["asr"]

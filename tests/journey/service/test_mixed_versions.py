@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,15 @@ from starlette.testclient import TestClient
 from support.live import PLACE, SPEC, live
 from support.served import Heard, odd_service
 from support.store_places import SPEC as JOB
-from support.store_places import ask, sound
-from support.store_worker import CONVERGED
 from zeus.client.api import TrialLog
 from zeus.client.connection import Connection, OlderService
 from zeus.client.http import HttpJobs
 from zeus.client.resilient.jobs import ResilientJobs
 from zeus.client.resilient.outbox import Outbox
-from zeus.errors import InputError
 from zeus.job import Gpus
 from zeus.service.app import create
-from zeus.store import MemoryStore, open_store
+from zeus.store import MemoryStore
 from zeus.store.actor import Actor, acting
-from zeus.store.sql.migrations import MIGRATIONS
 
 ASR = "/api/v1/jobs/asr"
 # What 0.2 reads of a trial and of its ask; it refuses any other field.
@@ -109,30 +104,3 @@ def test_a_newer_client_trains_at_a_service_that_ignores_who_it_is() -> None:
         jobs.close()
     origin = store.trial("asr", 1).origin
     assert origin is not None and origin.folder == str(Path.cwd())
-
-
-def test_a_store_of_the_first_version_is_upgraded_and_goes_on(tmp_path: Path) -> None:
-    newest, path = open_store(f"sqlite:///{tmp_path}/new.db"), tmp_path / "old.db"
-    newest.register(JOB)
-    newest.tell("asr", ask(newest).number, CONVERGED)
-    ask(newest)
-    expected = newest.export()
-    newest.close()
-    with sqlite3.connect(path) as old, sqlite3.connect(tmp_path / "new.db") as new:
-        for statement in MIGRATIONS["0001"]:
-            old.execute(statement)
-        old.execute("INSERT INTO zeus_version VALUES ('0001')")
-        for table in ("jobs", "revisions", "trials", "events", "marks"):
-            names = [row[1] for row in old.execute(f"PRAGMA table_info(zeus_{table})")]
-            rows = new.execute(f"SELECT {', '.join(names)} FROM zeus_{table}").fetchall()
-            old.executemany(f"INSERT INTO zeus_{table} VALUES ({', '.join('?' * len(names))})", rows)
-    store = open_store(f"sqlite:///{path}")
-    assert [line for line in store.export() if "origin" not in line] == [one for one in expected if "origin" not in one]
-    assert (store.job("asr").owner, store.trial("asr", 1).origin, store.audit.read("asr").total) == ("", None, 0)
-    assert ask(store).number == 3
-    sound(store)
-    with sqlite3.connect(path) as other:
-        other.execute("UPDATE zeus_version SET version_num = '9999'")
-    store.close()
-    with pytest.raises(InputError, match=r"written by a newer one\. Install the newer Zeus"):
-        open_store(f"sqlite:///{path}")

@@ -23,7 +23,7 @@ def test_a_store_of_another_version_says_which(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
     client = TestClient(create(open_store(f"sqlite:///{path}"), Settings(open=False)))
     assert client.get("/readyz").json() == {"ok": True}
-    for version, advice in (("9999", "update the service"), ("0001", "restart the service, which upgrades it")):
+    for version, advice in (("9999", "update the service"), ("0000", "restart the service, which upgrades it")):
         with sqlite3.connect(path) as db:
             db.execute("UPDATE zeus_version SET version_num = ?", (version,))
         said = not_ready(client)

@@ -23,7 +23,7 @@ from zeus.client.api import (
 from zeus.client.resilient.cache import OfflineCache
 from zeus.client.resilient.retry import Contact, Patience, soon
 from zeus.client.resilient.spool import Spool, default_folder
-from zeus.errors import InputError, NotAllowed, StoreError
+from zeus.errors import InputError, NotAllowed, StoreDamaged, StoreError
 from zeus.job import Trial
 from zeus.settings import time_limits
 from zeus.store.address import is_service
@@ -74,7 +74,7 @@ class Outbox:
             with at_most(seconds):
                 try:
                     return request()
-                except NotOpened as wrong:
+                except (NotOpened, StoreDamaged) as wrong:
                     if begins:
                         raise
                     raise StoreError(str(wrong)) from wrong

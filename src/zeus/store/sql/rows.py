@@ -9,7 +9,6 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from zeus.errors import InputError
 from zeus.job import Ask, Event, Kept, Origin, Outcome, Pardoned, Profiled, Trial, history, replace
 from zeus.job.wire import dumps, from_json, loads, plain, read, to_text
 from zeus.store import json_lines as jsonl
@@ -297,17 +296,14 @@ def _keep(text: str, trial: Trial) -> Trial:
 
 def to_kept(values: tuple[Any, ...]) -> Kept:
     row = TrialRow(*values)
-    try:
-        return Kept(
-            trial=to_trial(row.trial),
-            asked_at=row.asked_at,
-            changed_at=row.changed_at,
-            leased_until=row.leased_until,
-            so_far=None if row.so_far is None else from_json(loads(row.so_far), Outcome),
-            origin=None if row.origin is None else read(loads(row.origin), Origin),
-        )
-    except InputError as wrong:
-        raise InputError(f"job {row.job_id!r}: trial {row.number} in the store is damaged: {wrong}") from wrong
+    return Kept(
+        trial=to_trial(row.trial),
+        asked_at=row.asked_at,
+        changed_at=row.changed_at,
+        leased_until=row.leased_until,
+        so_far=None if row.so_far is None else from_json(loads(row.so_far), Outcome),
+        origin=None if row.origin is None else read(loads(row.origin), Origin),
+    )
 
 
 def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from uuid import uuid4
 
+from zeus.errors import InputError
 from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
@@ -365,7 +366,10 @@ class SqlStore:
         with self._database.transaction(TransactionMode.SNAPSHOT) as db:
             found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
             for row in found:
-                past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
+                try:
+                    past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
+                except InputError as wrong:
+                    raise InputError(f"job {row.id!r} cannot be exported. {wrong} Name the jobs to export.") from wrong
                 dump.jobs[row.id] = past
             profiles = profile_rows.profiles_of(db)
         dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}
