@@ -89,8 +89,8 @@ class Bare:
             db.run("CREATE TABLE bare AS SELECT * FROM zeus_trials WHERE number < 0")
             db.run("CREATE UNIQUE INDEX bare_key ON bare (job_id, number)")
         self.row = {
-            **{"job_id": SPEC.id, "number": 0, "recurrence": 1, "sequence": 1, "trial": "x" * 400, "so_far": None},
-            **{"asked_at": now, "changed_at": now, "leased_until": now},
+            **{"job_id": SPEC.id, "number": 0, "recurrence": 1, "sequence": 1, "trial": "x" * 400},
+            **{"so_far": None, "origin": None, "asked_at": now, "changed_at": now, "leased_until": now},
         }
 
     def insert(self) -> None:
