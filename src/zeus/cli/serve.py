@@ -69,7 +69,7 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,100}")
     type=click.IntRange(min=2),
     default=1000,
     show_default=True,
-    help="Highest number of open connections per worker. One client may hold half of them.",
+    help="Highest number of open connections per worker.",
 )
 @click.option(
     "--log",

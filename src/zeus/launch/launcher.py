@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,13 +195,14 @@ class Launcher:
         spec, last = self.job.spec, tried[-1]
         if last.number not in self.ran or last.outcome is None:
             return
-        if last.ending is Ending.CONVERGED and last.outcome.epochs <= 1 and self._is_first_metric(last):
+        metric, at_once = last.outcome.metric, last.ending is Ending.CONVERGED and last.outcome.epochs <= 1
+        if at_once and metric is not None and self._is_first_metric(last):
             log.warning(
                 "job %r: the first metric that was ever reported, %g, already reaches the target (metric %s), so the "
                 "training ended after its first epoch. higher_is_better is %s: if that is wrong, set it to %s. "
                 "Otherwise check target_metric, and where the metric is read from.",
                 spec.id,
-                math.nan if last.outcome.metric is None else last.outcome.metric,
+                metric,
                 spec.target,
                 str(spec.higher_is_better_metric).lower(),
                 str(not spec.higher_is_better_metric).lower(),
