@@ -116,7 +116,7 @@ def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.
     """The owner of a session, unless it or its token has ended."""
     session = tokens.session(_hash(secret))
     if session is None or session.until <= utc(wall()):
-        return Rejected("this session has ended")
+        return Rejected("the session has ended")
     known = tokens.find(session.token_id)
     return UNKNOWN if known is None else _accepted(tokens, known, wall(), "session")
 

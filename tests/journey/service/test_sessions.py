@@ -54,7 +54,7 @@ def test_a_session_ends_with_its_token(client: TestClient, store: MemoryStore) -
 
 
 IN = auth.Person("somebody who may read", Scope.READ, by="session")
-OVER = auth.Rejected("this session has ended")
+OVER = auth.Rejected("the session has ended")
 
 
 def test_a_session_ends_with_its_time_and_only_hashes_are_kept(store: MemoryStore) -> None:
