@@ -1,6 +1,6 @@
 """Load test: two replicas of the service on one Postgres, while one replica is killed and the database restarts.
 
-    python benchmarks/service.py [--pairs 20000] [--clients 200] [--jobs 40] [--check]
+    python benchmarks/service.py [--pairs 20000] [--clients 200] [--jobs 40] [--json] [--check]
 
 Each replica has two workers. Clients ask and tell at either replica, and repeat each request until it is answered.
 After a third of the pairs a replica is killed with -9 and restarted; after two thirds, the database. At the end the
@@ -298,6 +298,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=40)
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     try:
@@ -307,8 +308,11 @@ def main() -> int:
         return 1
     with server:
         found = run(options, server)
-    for name, value in found.items():
-        print(f"{name:<24} {value}")
+    if options.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:<24} {value}")
     names = ("lost", "counted_twice", "changed", "worse_than_503")
     sound = found["pairs"] == options.pairs and not any(found[name] for name in names)
     return int(options.check and not sound)
