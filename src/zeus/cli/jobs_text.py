@@ -131,7 +131,7 @@ def tell_default(job: Json) -> None:
         click.echo(f"default: {why}, so there is nothing to compare with{here}")
     else:
         at = "" if default["limit_watts"] is None else f" at {watts(default['limit_watts'])}"
-        error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""
+        error = f" ± {joules(default['joules_error'], of=default['joules'])}" if default["joules_error"] else ""
         click.echo(
             f"default: batch size {default['batch_size']}{at}: {joules(default['joules'])}{error}, "
             f"{seconds(default['seconds'])} ({_basis(default)}; {default['epochs']:.1f} epochs on average)"

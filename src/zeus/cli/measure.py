@@ -166,7 +166,7 @@ def _hours(monitor: Any, measured: Any) -> dict[str, Any]:
 def _print_report(report: dict[str, Any]) -> None:
     seconds, total = report["seconds"], report["joules"]
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
-    bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
+    bound = f" ± {joules(report['error_joules'], of=total)}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
     if seconds == 0:
         click.echo(

@@ -49,7 +49,7 @@ def saving_sentence(
     less_energy, less_time = (_differs(saved, whole) for saved, whole in zip((energy, time), compared, strict=True))
     size = joules(abs(energy[0]))
     sign = "" if less_energy or size == joules(0.0) else "-" if energy[0] < 0 else "+"
-    parts = [f"{sign}{size} ± {joules(energy[1])}"]
+    parts = [f"{sign}{size} ± {joules(energy[1], of=energy[0])}"]
     if less_energy and worth[0] is not None:
         parts.append(money(abs(worth[0]), worth[1]))
     if less_energy and worth[2] is not None:

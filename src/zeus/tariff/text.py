@@ -6,19 +6,22 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from zeus.tariff.rates import JOULES_PER_KWH
 
-def joules(number: float | None) -> str:
-    """Joules for people.
+
+def joules(number: float | None, of: float = 0.0) -> str:
+    """Joules for people: kWh from 0.1 kWh up. The error `of` a number is in kWh if the number is.
 
     >>> joules(3000.0), joules(12345678.0), joules(999.7), joules(-1e-9), joules(float("nan"))
-    ('3.00 kJ', '12.3 MJ', '1.00 kJ', '0.00 J', 'unavailable')
+    ('3.00 kJ', '3.43 kWh', '1.00 kJ', '0.00 J', 'unavailable')
+    >>> joules(290e3), joules(290e3, of=12345678.0)
+    ('290 kJ', '0.08 kWh')
     """
     if number is None or not math.isfinite(number):
         return "unavailable"
-    for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
-        if abs(number) >= 0.9995 * size:
-            return f"{digits(number / size)} {unit}"
-    return f"{digits(number)} J"
+    if max(abs(number), abs(of)) >= 0.1 * JOULES_PER_KWH:
+        return f"{digits(number / JOULES_PER_KWH)} kWh"
+    return f"{digits(number / 1e3)} kJ" if abs(number) >= 999.5 else f"{digits(number)} J"
 
 
 def digits(number: float) -> str:

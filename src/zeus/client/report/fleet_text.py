@@ -7,12 +7,12 @@ from html import escape
 from typing import Any
 
 from zeus.ledger.saving_text import is_seen
+from zeus.tariff.rates import JOULES_PER_KWH
 from zeus.tariff.text import digits, grams, money
 
 Json = dict[str, Any]
 Table = tuple[str, list[str], list[list[str]]]  # a title, headings and rows
 
-KWH = 3.6e6
 HEADINGS = ["used", "saved", "money", "saved money", "CO2e", "saved CO2e", "recurrences", "failed"]
 STYLE = (
     "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em;color:#1b1f24}"
@@ -45,8 +45,8 @@ def summary(told: Json) -> str:
 def _gain(totals: Json) -> str:
     saved, error = totals["saved_joules"], totals["saved_joules_error"]
     if not is_seen(saved, error):
-        return f"no difference is seen ({digits(saved / KWH)} ± {kwh(error)})"
-    return f"{'saved' if saved > 0 else 'lost'} {digits(abs(saved) / KWH)} ± {kwh(error)}"
+        return f"no difference is seen ({digits(saved / JOULES_PER_KWH)} ± {kwh(error)})"
+    return f"{'saved' if saved > 0 else 'lost'} {digits(abs(saved) / JOULES_PER_KWH)} ± {kwh(error)}"
 
 
 def kwh(joules: float | None) -> str:
@@ -55,7 +55,7 @@ def kwh(joules: float | None) -> str:
     >>> kwh(3.6e6), kwh(None)
     ('1.00 kWh', '-')
     """
-    return "-" if joules is None else f"{digits(joules / KWH)} kWh"
+    return "-" if joules is None else f"{digits(joules / JOULES_PER_KWH)} kWh"
 
 
 def tables(told: Json) -> list[Table]:
@@ -85,7 +85,7 @@ def _cells(row: Json, told: Json) -> list[str]:
     saved = (
         "-"
         if row["saved_joules"] is None
-        else f"{digits(row['saved_joules'] / KWH)} ± {kwh(row['saved_joules_error'])}"
+        else f"{digits(row['saved_joules'] / JOULES_PER_KWH)} ± {kwh(row['saved_joules_error'])}"
     )
     currency = told["currency"]
     return [
