@@ -185,21 +185,6 @@ class Footprint:
         known = {name: value * factor for name in names if (value := getattr(self, name)) is not None}
         return replace(self, joules=joules, **known)
 
-    @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Footprint:
-        """Read what `to_json` wrote.
-
-        >>> one = Footprint.of([(3.6e6, 0.3, None), (3.6e6, None, None)], "EUR", has_price=True)
-        >>> Footprint.of_json(one.to_json()) == one
-        True
-        """
-        joules = math.nan if told["kwh"] is None else told["kwh"] * JOULES_PER_KWH
-        priced, rated = (
-            None if told[name] is None else told[name] * joules for name in ("money_covers", "gco2e_covers")
-        )
-        currency, by = told["currency"], told.get("hours_by") or ""
-        return cls(joules, told["known_money"], priced, told["known_gco2e"], rated, currency, by)
-
     def to_json(self) -> dict[str, float | str | None]:
         """The keys that every report uses. Unknown is None."""
         names = ("money", "known_money", "money_covers", "currency", "gco2e", "known_gco2e", "gco2e_covers")
