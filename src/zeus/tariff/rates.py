@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from zeus.errors import InputError
 
