@@ -18,7 +18,8 @@ import pytest
 
 from support.nvml.fake import FakeCard, FakeNvml
 from support.nvml.fake_time import FakeTime
-from support.waiting import PATIENCE_SECONDS, limits
+from support.waiting import PATIENCE_SECONDS, eventually, limits
+from zeus.deadline import _threads
 from zeus.device.nvml import nvml_gpus
 from zeus.monitor import Measurement, ZeusMonitor
 
@@ -126,7 +127,7 @@ def test_no_driver_holds_anybody_up(fake_nvml: FakeNvml, chaos: Chaos, monkeypat
         for card in cards:
             card.heal()
             card.power_watts = dice.uniform(60, 650)
-        time.sleep(0.2)
+        eventually(lambda: not any(_threads.stuck(card.uuid) for card in cards))  # what hung has returned
         began = time.monotonic()
         monitor = ZeusMonitor(gpus=dict(enumerate(nvml_gpus())), log_file=fake_nvml.path.with_name("windows.csv"))
         for _ in range(dice.randrange(2, 6)):
