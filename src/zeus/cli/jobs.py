@@ -209,7 +209,7 @@ def _unless_running(kept: JobsApi, job: str, force: bool) -> int | None:
         InputError: A trial is running, or may be, and `force` is false.
     """
     try:
-        trials = kept.full(job)["tries"]
+        trials = kept.trials(job)
     except NotKnown:
         raise
     except InputError as wrong:

@@ -46,7 +46,7 @@ def logs(context: click.Context, job: str, trial: int | None, follow: bool, url:
     if url:
         put({"ZEUS_STORE": url})  # logs lie beside the store
     kept = existing_jobs(url)
-    number = trial or _newest([one["number"] for one in kept.full(job)["tries"]], job)
+    number = trial or _newest([one["number"] for one in kept.trials(job, newest=1)], job)
     found = RecurringJob.find(kept, job)
 
     def goes_on() -> bool:

@@ -136,7 +136,7 @@ def _report(launcher: Launcher, found: list[SizeProfile], why_not: str) -> Json:
 def _epochs_to_target(launcher: Launcher) -> dict[int, float]:
     """Mean epochs to the target of each size that reached it, on any GPU. Empty if the store does not answer."""
     try:
-        tries = launcher.jobs.full(launcher.job.spec.id)["tries"]
+        tries = launcher.jobs.trials(launcher.job.spec.id)
     except ZeusError:
         return {}
     reached: dict[int, list[int]] = {}

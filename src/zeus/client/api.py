@@ -10,7 +10,7 @@ Whoever runs a trial says which GPUs it runs on (`Gpus`) and what it used. The o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Kept, Origin, Outcome, Trial
@@ -39,6 +39,17 @@ class TrialRef(Checked, frozen=True):
     job_id: str
     number: int
     id: str = ""  # tells apart two trials with the same number, as after a backup was restored; empty: not known
+
+
+class Excerpt(NamedTuple):
+    """How much of a job's past `JobsApi.full` tells. Its sums are always about all of it."""
+
+    tries: int | None = None  # the newest so many trials; None: all
+    history: int | None = None  # the newest so many recurrences; None: all
+    curves: bool = True  # with the epochs of each trial
+
+
+WHOLE = Excerpt()
 
 
 class Heartbeat(Checked, frozen=True):
@@ -195,8 +206,11 @@ class JobsApi(Protocol):
     def briefs(self) -> list[Json]:
         """A short summary of each job, sorted by id."""
 
-    def full(self, job_id: str) -> Json:
-        """Everything about one job."""
+    def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> Json:
+        """Everything about one job, or less of its past. A service that is older than this Zeus tells all of it."""
+
+    def trials(self, job_id: str, *, newest: int | None = None) -> list[Json]:
+        """The trials of a job by number, or the newest so many of them: the `tries` of `full`, without curves."""
 
     def told_log(self, job_id: str, number: int) -> Json:
         """The end of a trial's log with its time, and the host and folder of the trial: `log`, `at`, `host`, `folder`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from zeus.client.api import EpochUsed, Heartbeat, Json, OfflineRun, Registered, TrialLog, TrialRef
+from zeus.client.api import WHOLE, EpochUsed, Excerpt, Heartbeat, Json, OfflineRun, Registered, TrialLog, TrialRef
 from zeus.client.bodies import gpus_json, read_body, registered_from, trial_from
 from zeus.client.connection import Connection, of_job
 from zeus.client.origin import header, here
@@ -18,7 +18,7 @@ from zeus.store.trial_logs import last_lines
 from zeus.trial.knowledge import Knowledge
 
 T = TypeVar("T")
-PAGE = 500  # briefs in one request
+PAGE, TRIALS = 500, 1000  # briefs in one request, and trials
 
 
 class HttpJobs:
@@ -140,8 +140,20 @@ class HttpJobs:
             if len(page) < PAGE:
                 return rows
 
-    def full(self, job_id: str) -> Json:
-        return self._call("GET", of_job(job_id), dict)
+    def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> Json:
+        query = {name: value for name, value in excerpt._asdict().items() if value != getattr(WHOLE, name)}
+        return self._call("GET", of_job(job_id), dict, query=query or None)
+
+    def trials(self, job_id: str, *, newest: int | None = None) -> list[Json]:
+        rows: list[Json] = []
+        while newest is None or len(rows) < newest:
+            limit = TRIALS if newest is None else min(TRIALS, newest - len(rows))
+            query = {"newest": True, "offset": len(rows), "limit": limit, "curves": False}
+            page = self._call("GET", of_job(job_id, "/trials"), lambda data: list(data["trials"]), query=query)
+            rows += page
+            if len(page) < limit:
+                break
+        return rows[::-1]
 
     def told_log(self, job_id: str, number: int) -> Json:
         return self._call("GET", of_job(job_id, f"/trials/{number}/log"), dict)

@@ -7,7 +7,18 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 
-from zeus.client.api import EpochUsed, Heartbeat, Json, NotOpened, OfflineRun, Registered, TrialLog, TrialRef
+from zeus.client.api import (
+    WHOLE,
+    EpochUsed,
+    Excerpt,
+    Heartbeat,
+    Json,
+    NotOpened,
+    OfflineRun,
+    Registered,
+    TrialLog,
+    TrialRef,
+)
 from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
 from zeus.client.folds import Folds
 from zeus.client.origin import here
@@ -197,11 +208,21 @@ class LocalJobs:
 
         return Digests(self.store).briefs(prices())
 
-    def full(self, job_id: str) -> Json:
+    def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> Json:
         from zeus.client.report import full, report
 
-        told = full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id))
+        told = full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id), excerpt)
         return {**told, **current().rights(told["owner"])}
+
+    def trials(self, job_id: str, *, newest: int | None = None) -> list[Json]:
+        from zeus.client.report import trial_json
+
+        after = 0 if newest is None else max(0, self.store.count(job_id) - newest)
+        spec, rates, logs = self.store.job(job_id).spec, prices(), self.store.logs.times(job_id)
+        return [
+            trial_json(spec, kept, rates, logs, with_curve=False)
+            for kept in self.store.trials(job_id, after=after, most=newest)
+        ]
 
     def told_log(self, job_id: str, number: int) -> Json:
         from zeus.client.trial_log import told_log

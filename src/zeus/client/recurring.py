@@ -35,6 +35,11 @@ class RecurringJob:
         return cls(jobs, jobs.register(spec, void=void))
 
     @property
+    def jobs(self) -> JobsApi:
+        """Where the job is."""
+        return self._jobs
+
+    @property
     def spec(self) -> JobSpec:
         """The job as registered, with id and seed filled in."""
         return self._now.spec

@@ -224,7 +224,7 @@ class Launcher:
     def _is_first_metric(self, trial: Trial) -> bool:
         """Whether no other trial of the job has reported a metric. False if the store does not answer."""
         try:
-            others = [one for one in self.jobs.full(self.job.spec.id)["tries"] if one["number"] != trial.number]
+            others = [one for one in self.jobs.trials(self.job.spec.id) if one["number"] != trial.number]
         except ZeusError:
             return False
         return all(one["metric"] is None for one in others)
@@ -232,14 +232,14 @@ class Launcher:
     def _ever_converged(self) -> bool:
         """Whether a trial of the job has reached the target. True if the store does not answer."""
         try:
-            return any(one["ending"] == Ending.CONVERGED for one in self.jobs.full(self.job.spec.id)["tries"])
+            return any(one["ending"] == Ending.CONVERGED for one in self.jobs.trials(self.job.spec.id))
         except ZeusError:
             return True
 
     def _opened(self) -> set[int]:
         """The numbers of all trials until now; none if the store does not answer, because then none is continued."""
         try:
-            return {one["number"] for one in self.jobs.full(self.job.spec.id)["tries"]}
+            return {one["number"] for one in self.jobs.trials(self.job.spec.id)}
         except ZeusError:
             return set()
 
@@ -250,7 +250,7 @@ class Launcher:
         fault, which costs one more crash; the other mistake would rule out good sizes for a fault of the script.
         """
         try:
-            return {one["batch_size"] for one in self.jobs.full(self.job.spec.id)["tries"] if one["epochs"]}
+            return {one["batch_size"] for one in self.jobs.trials(self.job.spec.id) if one["epochs"]}
         except ZeusError:
             return self._worked_here
 

@@ -10,6 +10,7 @@ import pytest
 
 from support.live import live
 from support.store_places import REACHABLE, STORES
+from zeus.client.api import Excerpt
 from zeus.client.connection import Connection
 from zeus.client.http import HttpJobs
 from zeus.client.local import LocalJobs
@@ -18,7 +19,7 @@ from zeus.client.resilient.jobs import ResilientJobs
 from zeus.client.resilient.outbox import Outbox
 from zeus.cost import Use
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, replace
+from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Outcome, Phase, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore, Store
 
@@ -317,3 +318,23 @@ def test_many_at_once_get_a_trial_each(kept: tuple[Store, Register], job: Recurr
         list(crowd.map(lambda number: job.tell(number, CONVERGED), numbers))
     assert sorted(numbers) == list(range(1, 17))
     assert [event.sequence for event in kept[0].facts(SPEC.id)] == list(range(1, 33))
+
+
+def test_the_newest_part_of_a_long_past_is_told_alone(job: RecurringJob) -> None:
+    curve = (EpochPoint(1, 0.9, 50.0, 1.0, 200.0), EpochPoint(2, 0.95, 50.0, 1.0, 200.0))
+    for _ in range(4):
+        told = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=2.0, epochs=2, metric=0.95, curve=curve)
+        job.tell(job.ask(HERE).number, told)
+    jobs, name = job.jobs, job.spec.id
+    whole, part = jobs.full(name), jobs.full(name, Excerpt(tries=2, history=3, curves=False))
+    assert [len(one["curve"]) for one in whole["tries"]] == [2] * 4
+    assert part["tries"] == [{**one, "curve": []} for one in whole["tries"][2:]]
+    assert part["history"] == whole["history"][1:] and part["costs"] == whole["costs"][1:]
+    short = ("tries", "history", "costs")
+    assert {key: part[key] for key in part if key not in short} == {
+        key: whole[key] for key in whole if key not in short
+    }
+    trials = [{**one, "curve": []} for one in whole["tries"]]
+    assert (
+        jobs.trials(name) == trials and jobs.trials(name, newest=3) == trials[1:] and jobs.trials(name, newest=0) == []
+    )

@@ -18,6 +18,7 @@ import pytest
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.run import _tell, _told
+from zeus.client.api import WHOLE, Excerpt
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.errors import LaunchError, NotKnown, StoreError
@@ -219,7 +220,10 @@ def test_a_syntax_error_is_tried_once_and_printed_once(place: Place) -> None:
 class Unread(LocalJobs):
     """The jobs of a store that takes reports, and does not answer who wants to read all of a job."""
 
-    def full(self, job_id: str) -> dict[str, object]:
+    def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> dict[str, object]:
+        raise StoreError("the store did not answer.")
+
+    def trials(self, job_id: str, *, newest: int | None = None) -> list[dict[str, object]]:
         raise StoreError("the store did not answer.")
 
 

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
+from zeus.client.api import WHOLE, Excerpt
 from zeus.client.report.brief import NO_PRICES, brief
 from zeus.client.report.energy import energy_of, footprint
 from zeus.client.report.job_report import JobReport
-from zeus.client.report.json import recurrence_json, spec_json, trial_json
+from zeus.client.report.json import limits_json, recurrence_json, spec_json, trial_json
 from zeus.cost import GPU_ONLY
 from zeus.job import JobSpec, Kept, Trial
 from zeus.job.wire import plain
-from zeus.ledger.ledger import open_ledger
-from zeus.tariff.rates import Footprint, Prices
+from zeus.ledger.ledger import JobLedger, Recurrence, open_ledger
+from zeus.tariff.rates import Prices
 
+T = TypeVar("T")
 Json = dict[str, Any]
 
 
-def full(report: JobReport, prices: Prices = NO_PRICES, logs: Mapping[int, str] | None = None) -> Json:
-    """Everything about one job. `logs`: when the log of each trial was stored."""
-    following, gpus = report.following, report.gpus
-    worth = _by_recurrence(report.trials, prices)
+def full(
+    report: JobReport,
+    prices: Prices = NO_PRICES,
+    logs: Mapping[int, str] | None = None,
+    excerpt: Excerpt = WHOLE,
+) -> Json:
+    """Everything about one job, or less of its past.
+
+    Args:
+        report: The job.
+        prices: What its energy costs.
+        logs: When the log of each trial was stored.
+        excerpt: How much of its past is told.
+    """
+    following, gpus, row = report.following, report.gpus, brief(report, prices)
+    history = _newest(report.ledger.recurrences, excerpt.history)
     return {
-        **brief(report, prices),
+        **row,
+        "costs": _newest(row["costs"], excerpt.history),
         "spec": spec_json(report.job.spec),
         "policy_version": report.job.policy_version,
         "revision": report.job.revision,
@@ -36,8 +50,11 @@ def full(report: JobReport, prices: Prices = NO_PRICES, logs: Mapping[int, str] 
         "stuck": report.stuck,
         "sizes": [{**asdict(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
         "points": [asdict(one) for one in report.front],
-        "history": [recurrence_json(report.ledger, one, worth.get(one.number)) for one in report.ledger.recurrences],
-        "tries": [trial_json(report.job.spec, kept, prices, logs) for kept in report.trials],
+        "history": _history(report.ledger, history, report.trials, prices),
+        "tries": [
+            trial_json(report.job.spec, kept, prices, logs, with_curve=excerpt.curves)
+            for kept in _newest(report.trials, excerpt.tries)
+        ],
     }
 
 
@@ -45,10 +62,9 @@ def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str, prices:
     """The part of `full` that these trials alone can tell, for when the store does not answer; `why` says why."""
     kept = [Kept(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
     ledger = open_ledger(spec, kept)
-    worth = _by_recurrence(kept, prices)
     return {
         "spec": spec_json(spec),
-        "history": [recurrence_json(ledger, one, worth.get(one.number)) for one in ledger.recurrences],
+        "history": _history(ledger, ledger.recurrences, kept, prices),
         "tries": [trial_json(spec, one, prices) for one in kept],
         "default_why_not": why,
         **dict.fromkeys(("default", "recent", "saving", "recent_saving", "surer", "lost")),
@@ -87,13 +103,24 @@ def run_json(job_id: str, told: Json, recurrences: Set[int], limits: Mapping[int
     }
 
 
-def _by_recurrence(kepts: Iterable[Kept], prices: Prices) -> dict[int, Footprint]:
-    """The footprint of each recurrence, by its number. One whose energy is unknown is missing."""
-    tries: defaultdict[int, list[Kept]] = defaultdict(list)
-    for kept in kepts:
-        tries[kept.trial.ask.recurrence].append(kept)
-    found = {number: footprint(energy_of(some), prices) for number, some in tries.items()}
-    return {number: one for number, one in found.items() if one is not None}
+def _history(ledger: JobLedger, some: Sequence[Recurrence], trials: Iterable[Kept], prices: Prices) -> list[Json]:
+    """Some recurrences, each with its footprint and the power limit that most of its last trial ran at."""
+    tries: dict[int, list[Kept]] = {one.number: [] for one in some}
+    for kept in trials:
+        if kept.trial.ask.recurrence in tries:
+            tries[kept.trial.ask.recurrence].append(kept)
+    rows = []
+    for one in some:
+        limits = limits_json(tries[one.number][-1])
+        limit = max(limits, key=lambda watts: limits[watts], default=None)
+        row = recurrence_json(ledger, one, footprint(energy_of(tries[one.number]), prices))
+        rows.append({**row, "limit_watts": None if limit is None else float(limit)})
+    return rows
+
+
+def _newest(some: Sequence[T], most: int | None) -> Sequence[T]:
+    """The last so many, or all."""
+    return some if most is None else some[max(0, len(some) - most) :]
 
 
 def _with_old_names(saving: Json | None, default: Json | None) -> Json | None:

@@ -37,7 +37,14 @@ def spec_json(spec: JobSpec) -> Json:
 # ---------------------------------------------------------------------- its trials and recurrences
 
 
-def trial_json(spec: JobSpec, kept: Kept, prices: Prices, logs: Mapping[int, str] | None = None) -> Json:
+def trial_json(
+    spec: JobSpec,
+    kept: Kept,
+    prices: Prices,
+    logs: Mapping[int, str] | None = None,
+    *,
+    with_curve: bool = True,
+) -> Json:
     """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number."""
     trial, told = kept.trial, kept.told
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
@@ -64,12 +71,12 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices, logs: Mapping[int, str
         "cost": None if use is None else use.cost,
         "footprint": footprint_json(footprint(energy_of([kept]), prices)),
         "hours": _hours(kept),
-        "limits": _limits(kept),
+        "limits": limits_json(kept),
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
         **origin_json(kept),
-        "curve": curve_json(kept),
+        "curve": curve_json(kept) if with_curve else [],
         "log_at": (logs or {}).get(trial.number),
     }
 
@@ -84,7 +91,7 @@ def footprint_json(one: Footprint | None) -> Json | None:
     return None if one is None else {**one.to_json(), "hours_by": one.by or None}
 
 
-def _limits(kept: Kept) -> dict[str, int]:
+def limits_json(kept: Kept) -> dict[str, int]:
     """Steps or epochs at each power limit, in watts."""
     units: Counter[str] = Counter()
     for one in () if kept.told is None else kept.told.stretches:

@@ -21,7 +21,9 @@ from uuid import uuid4
 
 from zeus.client.api import (
     ALONE,
+    WHOLE,
     EpochUsed,
+    Excerpt,
     Heartbeat,
     Json,
     Message,
@@ -321,8 +323,11 @@ class ResilientJobs:
     def briefs(self) -> list[Json]:
         return self._after_messages(self._jobs.briefs)
 
-    def full(self, job_id: str) -> Json:
-        return self._after_messages(lambda: self._jobs.full(job_id))
+    def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> Json:
+        return self._after_messages(lambda: self._jobs.full(job_id, excerpt))
+
+    def trials(self, job_id: str, *, newest: int | None = None) -> list[Json]:
+        return self._after_messages(lambda: self._jobs.trials(job_id, newest=newest))
 
     def told_log(self, job_id: str, number: int) -> Json:
         return self._after_messages(lambda: self._jobs.told_log(job_id, number))

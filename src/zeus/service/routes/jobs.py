@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from msgspec import UNSET, structs
 
+from zeus.client.api import Excerpt
 from zeus.client.bodies import Change, Excuse, Pardon, Register, Reset
 from zeus.errors import NotKnown
 from zeus.job import JobSpec, replace
@@ -26,6 +27,7 @@ from zeus.service.routes.dependencies import (
     Offset,
     Revise,
     Search,
+    WithCurves,
     answer,
     audit_page,
     jobs_of,
@@ -104,13 +106,19 @@ def jobs(
 
 
 @routes.get("/jobs/{job_id}", dependencies=[READ], response_model=Json)
-def show(request: Request, job_id: JobId) -> Response:
+def show(
+    request: Request,
+    job_id: JobId,
+    tries: Annotated[int | None, Query(ge=0, le=2**53, description="Only the newest so many trials.")] = None,
+    history: Annotated[int | None, Query(ge=0, le=2**53, description="Only the newest so many recurrences.")] = None,
+    curves: WithCurves = True,
+) -> Response:
     """Everything about one job: trials, recurrences, beliefs, default and saving."""
-    return answer(_full(request, job_id))
+    return answer(_full(request, job_id, Excerpt(tries, history, curves)))
 
 
-def _full(request: Request, job_id: str) -> Json:
-    return sound(job_id, lambda: jobs_of(request).full(job_id))
+def _full(request: Request, job_id: str, excerpt: Excerpt) -> Json:
+    return sound(job_id, lambda: jobs_of(request).full(job_id, excerpt))
 
 
 @routes.get("/jobs/{job_id}/registration", dependencies=[READ])
@@ -174,7 +182,7 @@ def audit(request: Request, job_id: JobId, offset: Offset = 0, limit: Limit = PA
 @routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
     """What the policy believes about each batch size, on the GPUs the job last ran on."""
-    told = _full(request, job_id)
+    told = _full(request, job_id, Excerpt(0, 0))
     return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
 
 

@@ -34,6 +34,7 @@ from zeus.service.routes.dependencies import (
     Number,
     Offset,
     TrialId,
+    WithCurves,
     answer,
     jobs_of,
     store_of,
@@ -73,10 +74,11 @@ def trials(
     batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     newest: Annotated[bool, Query(description="The newest first.")] = False,
+    curves: WithCurves = True,
 ) -> Response:
     """List trials by number, one page at a time."""
     store, only = store_of(request), (ending, batch_size, recurrence)
-    return answer(sound(job_id, lambda: _trials(store, job_id, offset, limit, *only, newest=newest)))
+    return answer(sound(job_id, lambda: _trials(store, job_id, offset, limit, *only, newest=newest, curves=curves)))
 
 
 def _trials(
@@ -89,6 +91,7 @@ def _trials(
     recurrence: int | None,
     *,
     newest: bool,
+    curves: bool,
 ) -> Json:
     job = store.job(job_id)
     if ending is None and batch_size is None and recurrence is None:
@@ -108,7 +111,8 @@ def _trials(
         found, total = (found[::-1] if newest else found)[offset : offset + limit], len(found)
     rates = prices()
     logs = store.logs.times(job_id, [kept.trial.number for kept in found])
-    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates, logs) for kept in found]}
+    rows = [trial_json(job.spec, kept, rates, logs, with_curve=curves) for kept in found]
+    return {"total": total, "offset": offset, "trials": rows}
 
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
