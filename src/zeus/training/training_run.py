@@ -71,7 +71,7 @@ class TrainingRun:
         self._counted_by: object = None  # the callback whose batches count
         self._step: int | None = None  # number of the last step
         self._steps = self._samples = 0  # since the last log
-        self._since_log = ZERO
+        self._since_log = ZERO  # what those steps used
         self._latest: dict[str, float] = {}
 
     # ------------------------------------------------------------------ the callbacks of one Trainer
@@ -224,7 +224,8 @@ class TrainingRun:
 
     def _hear(self, segment: Measured) -> None:
         self._feed(segment)
-        self._since_log += segment.use
+        if segment.kind is Kind.STEP:
+            self._since_log += segment.use
 
     def _log(self, steps: int, samples: int) -> None:
         """Keep the values of these steps, which are known now."""
