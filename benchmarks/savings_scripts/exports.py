@@ -9,7 +9,20 @@ import numpy as np
 
 from savings_scripts.histories import TRIES, History, Piece, Run, total
 from savings_scripts.worlds import ETA, STEPS, TARGET, TOTALS, World
-from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, JobSpec, Kept, Kind, Outcome, Stretch, Target, Trial
+from zeus.job import (
+    Ask,
+    Decision,
+    Ending,
+    EpochPoint,
+    Gpus,
+    JobSpec,
+    Kind,
+    Outcome,
+    Stretch,
+    Target,
+    Trial,
+    TrialRecord,
+)
 from zeus.store.api import Job, utc
 from zeus.store.json_lines import Dump, write
 from zeus.store.json_lines import History as Facts
@@ -43,7 +56,7 @@ def facts(history: History) -> Facts:
     return Facts([job], list(trials(history)))
 
 
-def trials(history: History) -> Iterator[Kept]:
+def trials(history: History) -> Iterator[TrialRecord]:
     """The trials, one recurrence a day."""
     sequence, now, attempt = 0, BEGIN, 0
     for number, run in enumerate(history.runs, 1):
@@ -64,7 +77,7 @@ def trials(history: History) -> Iterator[Kept]:
         is_lost, sequence = run.ending is Ending.LOST, sequence + 2
         trial = trial.lose(sequence, outcome) if is_lost else trial.end(sequence, outcome)
         asked, now = now, now + timedelta(seconds=float(run.used[1]))
-        yield Kept(
+        yield TrialRecord(
             trial=trial,
             asked_at=utc(asked.timestamp()),
             changed_at=utc(now.timestamp()),

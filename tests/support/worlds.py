@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zeus.cost import Use
-from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, JobSpec, Kept, Kind, Outcome, Phase, Stretch, Trial
+from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial, TrialRecord
 
 LIMITS = (250.0, 200.0, 150.0)
 TOP = LIMITS[0]
@@ -34,7 +34,7 @@ class World:
     noise: float = 0.0  # relative standard deviation of a measurement
     luck: float = 0.0  # relative standard deviation of the epochs that a run needs
     rng: random.Random = field(default_factory=lambda: random.Random(0))
-    kepts: list[Kept] = field(default_factory=list)
+    kepts: list[TrialRecord] = field(default_factory=list)
     at_top: dict[int, Use] = field(default_factory=dict)  # of each trial: what it would have used at the highest
 
     def level(self, recurrence: int) -> float:
@@ -113,12 +113,14 @@ class World:
         return Use(*(max(0.1, 1 + self.noise * self.rng.gauss(0, 1)) for _ in range(2)))
 
 
-def kept(number: int, recurrence: int, size: int, outcome: Outcome, *, gpus: Gpus = GPUS, last: bool = False) -> Kept:
+def kept(
+    number: int, recurrence: int, size: int, outcome: Outcome, *, gpus: Gpus = GPUS, last: bool = False
+) -> TrialRecord:
     """A trial that is over, as a store has it; its number also makes its sequence numbers."""
     ask = Ask(number=number, recurrence=recurrence, gpus=gpus, eta=SPEC.eta_knob, last=last)
     trial = Trial(ask=ask, decision=Decision(size, Phase.SAMPLING, "why not"), asked=2 * number - 1)
     trial = trial.lose(2 * number, outcome) if outcome.ending is Ending.LOST else trial.end(2 * number, outcome)
-    return Kept(trial=trial, asked_at="", changed_at="", leased_until=None)
+    return TrialRecord(trial=trial, asked_at="", changed_at="", leased_until=None)
 
 
 def steady_world(kind: Kind = Kind.EPOCH, growth: float = 1.0) -> World:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Kept, Origin, Outcome, Trial
+from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Origin, Outcome, Trial, TrialRecord
 from zeus.job.value import Above, Count, Whole
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS
@@ -155,7 +155,7 @@ class JobsApi(Protocol):
             InputError: No batch size is left to offer, or the recurrence has converged or used up its tries.
         """
 
-    def trial(self, ref: TrialRef) -> Kept:
+    def trial(self, ref: TrialRef) -> TrialRecord:
         """A trial, its lease, and what it has used so far."""
 
     def heartbeat(

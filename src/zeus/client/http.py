@@ -10,7 +10,7 @@ from zeus.client.bodies import gpus_json, read_body, registered_from, trial_from
 from zeus.client.connection import Connection, of_job
 from zeus.client.origin import header, here
 from zeus.errors import NotKnown
-from zeus.job import MAX_TRIES, Gpus, JobSpec, Kept, Outcome, Trial
+from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome, Trial, TrialRecord
 from zeus.job.wire import from_json, read, to_json
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS
@@ -53,10 +53,10 @@ class HttpJobs:
         body = {**gpus_json(gpus), "recurrence": recurrence, "max_tries": max_tries}
         return self._call("POST", of_job(job_id, "/ask"), opened, body=body, key=key, headers=header(here()))
 
-    def trial(self, ref: TrialRef) -> Kept:
-        def kept(data: Json) -> Kept:
+    def trial(self, ref: TrialRef) -> TrialRecord:
+        def kept(data: Json) -> TrialRecord:
             so_far = None if data["so_far"] is None else read_body(data["so_far"], Outcome)
-            return Kept(
+            return TrialRecord(
                 trial=trial_from(data),
                 asked_at=str(data.get("asked_at", "")),
                 changed_at=str(data.get("changed_at", "")),

@@ -23,7 +23,7 @@ from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
 from zeus.client.folds import Folds
 from zeus.client.origin import here
 from zeus.errors import AlreadyDone, InputError
-from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Origin, Outcome, Phase, Profiled, Trial
+from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Origin, Outcome, Phase, Profiled, Trial, TrialRecord
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.actor import current
@@ -116,7 +116,7 @@ class LocalJobs:
         self.changed(job_id, trial.number)
         return trial, _registered(asked[-1] if asked else self.store.job(job_id))
 
-    def trial(self, ref: TrialRef) -> Kept:
+    def trial(self, ref: TrialRef) -> TrialRecord:
         return self.store.trial(ref.job_id, ref.number, trial_id=ref.id)
 
     def heartbeat(

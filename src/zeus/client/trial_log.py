@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zeus import settings
 from zeus.errors import NotKnown
-from zeus.job import Kept, Trial
+from zeus.job import Trial, TrialRecord
 from zeus.job.wire import Json
 from zeus.store import Store
 from zeus.store.address import log_file, log_folder
@@ -42,7 +42,7 @@ def told_log(store: Store, job_id: str, number: int, environ: Mapping[str, str] 
     raise NotKnown(f"the log of trial {number} is neither in the store nor on this machine. {_where(kept)}")
 
 
-def _where(kept: Kept) -> str:
+def _where(kept: TrialRecord) -> str:
     origin = kept.origin
     if origin is None or not origin.host:
         return "Look on the machine where the trial ran."

@@ -9,7 +9,6 @@ from zeus.job.trial import (
     EpochPoint,
     Event,
     Gpus,
-    Kept,
     Kind,
     Origin,
     Outcome,
@@ -18,6 +17,7 @@ from zeus.job.trial import (
     Profiled,
     Stretch,
     Trial,
+    TrialRecord,
     history,
 )
 from zeus.job.value import Checked, replace
@@ -32,7 +32,6 @@ __all__ = [
     "Event",
     "Gpus",
     "JobSpec",
-    "Kept",
     "Kind",
     "Origin",
     "Outcome",
@@ -42,6 +41,7 @@ __all__ = [
     "Stretch",
     "Target",
     "Trial",
+    "TrialRecord",
     "history",
     "replace",
 ]

@@ -306,7 +306,7 @@ class Origin(Checked, frozen=True):
     folder: Annotated[str, Meta(max_length=4096)] = ""
 
 
-class Kept(Checked, frozen=True, kw_only=True):
+class TrialRecord(Checked, frozen=True, kw_only=True):
     """A trial as stored, with its times."""
 
     trial: Trial

@@ -7,7 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from zeus.cost import CostModel, Use
-from zeus.job.trial import Kept, Outcome, Trial
+from zeus.job.trial import Outcome, Trial, TrialRecord
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class Tally(msgspec.Struct, frozen=True):
         return self.known.joules if self.told else None
 
 
-def overshoot(kept: Kept) -> float | None:
+def overshoot(kept: TrialRecord) -> float | None:
     """The cost of a trial beyond its bound, under the η it was decided for; None if either is unknown."""
     bound, ask = kept.trial.decision.cost_limit, kept.trial.ask
     use = spent(kept.told, ask.eta, ask.max_watts)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeus.cost import Use
-from zeus.job import Ending, Gpus, JobSpec, Kept, replace
+from zeus.job import Ending, Gpus, JobSpec, TrialRecord, replace
 from zeus.ledger.charge import Spent, Tally, charge
 from zeus.ledger.pareto import ParetoPoint, points
 from zeus.ledger.saving_text import is_seen
@@ -231,7 +231,7 @@ class JobLedger:
 
 def open_ledger(
     spec: JobSpec,
-    kepts: Iterable[Kept],
+    kepts: Iterable[TrialRecord],
     profiles: Mapping[ProfileKey, PowerProfile] | None = None,
 ) -> JobLedger:
     """Add up a job's trials.
@@ -285,13 +285,13 @@ class _Past:
     """A job's trials, and the newest facts about its GPUs."""
 
     spec: JobSpec
-    tries: tuple[Kept, ...]  # by recurrence, then by number
+    tries: tuple[TrialRecord, ...]  # by recurrence, then by number
     profiles: Mapping[tuple[int, str, int], PowerProfile]  # by batch size, GPU model and number of GPUs
     gpus: Mapping[str, Gpus]  # by label, from the newest trial
     found: Mapping[str, float]  # by label: the power limit before Zeus changed it, from the newest trial
 
     @classmethod
-    def of(cls, spec: JobSpec, kepts: Iterable[Kept], profiles: Mapping[ProfileKey, PowerProfile]) -> _Past:
+    def of(cls, spec: JobSpec, kepts: Iterable[TrialRecord], profiles: Mapping[ProfileKey, PowerProfile]) -> _Past:
         tries = tuple(sorted(kepts, key=lambda kept: (kept.trial.ask.recurrence, kept.trial.number)))
         gpus: dict[str, Gpus] = {}
         found: dict[str, float] = {}
@@ -314,7 +314,7 @@ class _Past:
     def _allowed(self, found: float | None) -> float | None:
         return None if found is None else max((w for w in self.spec.power_limits if w <= found), default=found)
 
-    def recurrence(self, number: int, tries: Sequence[Kept]) -> Recurrence:
+    def recurrence(self, number: int, tries: Sequence[TrialRecord]) -> Recurrence:
         spec, tally, silent = self.spec, Tally(), 0
         for kept in tries:
             tally = tally.add(kept.told, spec.eta_knob, kept.trial.ask.max_watts)
@@ -360,7 +360,7 @@ class _Past:
         return points(self.spec, self.tries, self.place_now(label), profiles, model)
 
 
-def _unreached(tries: Sequence[Kept]) -> RecurrenceEnd:
+def _unreached(tries: Sequence[TrialRecord]) -> RecurrenceEnd:
     if any(kept.trial.ending is Ending.OPEN for kept in tries):
         return RecurrenceEnd.OPEN
     return RecurrenceEnd.FAILED if any(kept.trial.ask.last for kept in tries) else RecurrenceEnd.UNFINISHED

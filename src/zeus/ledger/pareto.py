@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zeus.cost import Use
-from zeus.job import Ending, JobSpec, Kept, Outcome, replace
+from zeus.job import Ending, JobSpec, Outcome, TrialRecord, replace
 from zeus.ledger.savings import DefaultModel, Place
 from zeus.ledger.units import LATEST, NEWEST, UNITS, Units
 from zeus.profile import PowerProfile
@@ -38,7 +38,7 @@ class ParetoPoint:
 
 def points(
     spec: JobSpec,
-    tries: Iterable[Kept],
+    tries: Iterable[TrialRecord],
     place: Place,
     profiles: Mapping[int, PowerProfile | None],
     model: DefaultModel | None,

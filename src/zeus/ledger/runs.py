@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeus.cost import ONE, ZERO, Use
-from zeus.job import Ending, JobSpec, Kept, Kind, Outcome
+from zeus.job import Ending, JobSpec, Kind, Outcome, TrialRecord
 from zeus.ledger.units import LATEST, Floats, Row, within_runs
 
 WITHIN = 0.25  # variance of one epoch within a run, as a share of the variance between runs
@@ -19,7 +19,7 @@ COLD, STEADY, TOTAL = "cold", "steady", "total"  # what the mean epoch of a run 
 class Run(NamedTuple):
     """What one trial tells the model. Arrays hold joules and seconds."""
 
-    kept: Kept
+    kept: TrialRecord
     told: Outcome
     recurrence: int
     size: int
@@ -43,7 +43,7 @@ class Run(NamedTuple):
         return self.kept.trial.ending is Ending.CONVERGED and self.kept.trial.ask.is_for(job)
 
 
-def runs_of(kepts: Iterable[Kept]) -> list[Run]:
+def runs_of(kepts: Iterable[TrialRecord]) -> list[Run]:
     """What these trials tell. Epochs at different limits are moved to one, as far as runs have limits in common."""
     runs = [run for kept in kepts if (run := _run(kept)) is not None]
     groups: dict[tuple[str, int], list[Run]] = {}
@@ -76,7 +76,7 @@ def _at_limit(steady: Mapping[float, Row], ratios: Mapping[float, tuple[Use, Use
     return np.exp(logs / units)
 
 
-def _run(kept: Kept) -> Run | None:
+def _run(kept: TrialRecord) -> Run | None:
     """What this trial tells; None if it completed no epoch, or if its energy is unknown."""
     told, ask = kept.told, kept.trial.ask
     if told is None or not told.joules or not told.seconds or not told.epochs:
@@ -108,7 +108,7 @@ def _run(kept: Kept) -> Run | None:
     return Run(kept, told, ask.recurrence, setting[1], setting, warm, epoch, looks, samples, steady)
 
 
-def _samples(kept: Kept, told: Outcome) -> tuple[float, float] | None:
+def _samples(kept: TrialRecord, told: Outcome) -> tuple[float, float] | None:
     """Bounds of the samples in an epoch. If steps were counted, the last of them may have held fewer, or been left."""
     if told.samples is None:
         return None

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeus.cost import Use
-from zeus.job import Ending, JobSpec, Kept
+from zeus.job import Ending, JobSpec, TrialRecord
 from zeus.ledger.levels import Levels, Periods, fit_levels
 from zeus.ledger.runs import STEADY, Run, runs_of
 from zeus.ledger.units import LATEST, RUNS, Floats, Moved, Spread, Units
@@ -176,7 +176,7 @@ class DefaultModel:
 
 def default_model(
     spec: JobSpec,
-    kepts: Sequence[Kept],
+    kepts: Sequence[TrialRecord],
     places: Iterable[Place],
     profiles: Mapping[str, PowerProfile],
 ) -> DefaultModel | None:
@@ -214,7 +214,7 @@ def default_model(
     return DefaultModel(levels, found, own, *_epochs(lengths, spec.default_batch_size))
 
 
-def _own(spec: JobSpec, kepts: Sequence[Kept], label: str, at_top: Iterable[_AtTop]) -> dict[int, _Own]:
+def _own(spec: JobSpec, kepts: Sequence[TrialRecord], label: str, at_top: Iterable[_AtTop]) -> dict[int, _Own]:
     """The recurrences on these GPUs that are compared with trials of their own: by number.
 
     A trial that tells too little about its epochs counts as it ran.

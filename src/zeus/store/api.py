@@ -46,13 +46,13 @@ from zeus.job import (
     Event,
     Gpus,
     JobSpec,
-    Kept,
     Origin,
     Outcome,
     Pardoned,
     Profiled,
     Target,
     Trial,
+    TrialRecord,
 )
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.tokens import Tokens
@@ -122,7 +122,7 @@ class Past(NamedTuple):
     """A job and its facts, as of one moment."""
 
     job: Job
-    trials: list[Kept]
+    trials: list[TrialRecord]
     notes: list[Profiled | Pardoned]
     profiles: dict[ProfileKey, PowerProfile]
 
@@ -157,7 +157,7 @@ class Glance(NamedTuple):
 
     pulse: str
     digest: Digest | None
-    running: list[Kept]  # its open trials
+    running: list[TrialRecord]  # its open trials
 
 
 Facts: TypeAlias = Callable[[LogPoint], Log]  # the events after this point, or all if it is of another history
@@ -266,10 +266,12 @@ class Store(Protocol):
     def past(self, job_id: str) -> Past:
         """The latest revision of a job, and all of its facts, read at one moment."""
 
-    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
+    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> TrialRecord:
         """One trial. `trial_id` is as in `renew`."""
 
-    def trials(self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False) -> list[Kept]:
+    def trials(
+        self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False
+    ) -> list[TrialRecord]:
         """The trials by number, without the first `after` of them, at most `most`.
 
         With `running`: only the open trials. The time taken depends only on their number.

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from zeus.errors import InputError
-from zeus.job import JobSpec, Kept, Origin, Outcome, Pardoned, Profiled, Trial, replace
+from zeus.job import JobSpec, Origin, Outcome, Pardoned, Profiled, Trial, TrialRecord, replace
 from zeus.job.checks import is_whole, need, need_job_id, need_whole
 from zeus.job.wire import Json, dumps, from_json, loads, plain, to_json
 from zeus.job.wire import read as read_value
@@ -24,7 +24,7 @@ class History:
     """Everything about one job except its profiles."""
 
     revisions: list[Job] = field(default_factory=list)
-    trials: list[Kept] = field(default_factory=list)
+    trials: list[TrialRecord] = field(default_factory=list)
     notes: list[Profiled | Pardoned] = field(default_factory=list)
 
     @property
@@ -171,7 +171,7 @@ def note_from_json(data: object) -> Profiled | Pardoned:
     return from_json(data, Profiled)
 
 
-def kept_to_json(kept: Kept) -> Json:
+def kept_to_json(kept: TrialRecord) -> Json:
     origin = {} if kept.origin is None else {"origin": plain(kept.origin)}  # older Zeus ignores it
     return {
         "asked_at": kept.asked_at,
@@ -183,9 +183,9 @@ def kept_to_json(kept: Kept) -> Json:
     }
 
 
-def kept_from_json(data: Json) -> Kept:
+def kept_from_json(data: Json) -> TrialRecord:
     """Read a stored trial."""
-    return Kept(
+    return TrialRecord(
         trial=from_json(data["trial"], Trial),
         asked_at=_time(data, "asked_at"),
         changed_at=_time(data, "changed_at"),

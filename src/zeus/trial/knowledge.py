@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from zeus.cost import ONE, Use
-from zeus.job import Checked, Gpus, Kept, Kind, Outcome, Profiled, Stretch, replace
+from zeus.job import Checked, Gpus, Kind, Outcome, Profiled, Stretch, TrialRecord, replace
 from zeus.ledger.units import UNITS
 from zeus.profile import nearest
 
@@ -31,7 +31,7 @@ class Knowledge(Checked, frozen=True):
     micro_batch_size: int | None = None  # samples that last fitted on each GPU at once; None: no trial accumulated
 
 
-def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus: Gpus) -> Knowledge:
+def gather(kept: Iterable[TrialRecord], told: Iterable[Profiled], batch_size: int, gpus: Gpus) -> Knowledge:
     """What these facts of a job, oldest first, say about a trial of this size on these GPUs."""
     kept = list(kept)
     same = [one for one in kept if one.trial.batch_size == batch_size and one.trial.ask.gpus == gpus]
@@ -53,7 +53,7 @@ def from_epochs(epochs: Mapping[int, Use], batch_size: int) -> Knowledge:
     return Knowledge(epoch=epochs.get(batch_size), near=None if not octaves else epochs[near], octaves=octaves)
 
 
-def _evaluation(kept: Iterable[Kept], batch_size: int, gpus: Gpus) -> Use | None:
+def _evaluation(kept: Iterable[TrialRecord], batch_size: int, gpus: Gpus) -> Use | None:
     """What an evaluation used in the newest trial that had one on these GPUs, of the nearest other size."""
     newest: dict[int, Use] = {}
     for one in kept:
@@ -71,7 +71,7 @@ def _lines_end(told: Iterable[Outcome]) -> bool | None:
     return None if not kinds else not any(Kind.SET_UP in some for some in kinds)
 
 
-def _micro_batch_size(kept: Iterable[Kept], gpus: Gpus) -> int | None:
+def _micro_batch_size(kept: Iterable[TrialRecord], gpus: Gpus) -> int | None:
     """The newest micro batch size on as many GPUs of this model, for any batch size."""
     here = (gpus.model, gpus.count)
     told = [one.told for one in kept if (one.trial.ask.gpus.model, one.trial.ask.gpus.count) == here]

@@ -23,7 +23,7 @@ from zeus.client.resilient.outbox import Outbox
 from zeus.client.resilient.retry import Contact
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, NotKnown, StoreError
-from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, Phase
+from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, TrialRecord
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
@@ -65,7 +65,7 @@ def waiting(home: Path) -> list[Path]:
     return sorted(home.glob("*/0*.json"))
 
 
-def kept(leaving: Leaving) -> list[Kept]:
+def kept(leaving: Leaving) -> list[TrialRecord]:
     store = open_store(leaving.database)
     found = store.trials("asr")
     store.close()

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from support.paths import ROOT
 from zeus.client.folds import Folds
-from zeus.job import Ending, Kept, Outcome, Target
+from zeus.job import Ending, Outcome, Target, TrialRecord
 from zeus.job.wire import to_json
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.service.app import Settings, create
@@ -293,7 +293,7 @@ def test_the_trials_that_run_are_listed_without_reading_those_that_ended() -> No
     class Counting(MemoryStore):
         read = 0
 
-        def trials(self, *arguments: Any, **options: Any) -> list[Kept]:
+        def trials(self, *arguments: Any, **options: Any) -> list[TrialRecord]:
             found = super().trials(*arguments, **options)
             self.read += len(found)
             return found

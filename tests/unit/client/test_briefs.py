@@ -18,7 +18,7 @@ from zeus.client.recurring import RecurringJob
 from zeus.client.report import Digests, brief, report
 from zeus.client.report import digests as module
 from zeus.client.report.energy import energy_of, footprint
-from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, replace
+from zeus.job import Ending, Gpus, JobSpec, Outcome, TrialRecord, replace
 from zeus.job.hourly import HourlyUse, HourUse
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore, Store
@@ -169,7 +169,7 @@ rows = st.lists(
 
 
 @st.composite
-def trials(draw: st.DrawFn) -> list[Kept]:
+def trials(draw: st.DrawFn) -> list[TrialRecord]:
     """Trials that recorded their energy by hour, or did not, or whose energy is unknown."""
     store = MemoryStore()
     store.register(JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16))
@@ -189,7 +189,7 @@ def trials(draw: st.DrawFn) -> list[Kept]:
     return found
 
 
-def one_by_one(kept: Kept, prices: Prices) -> Footprint | None:
+def one_by_one(kept: TrialRecord, prices: Prices) -> Footprint | None:
     """What a trial comes to, hour by hour."""
     told = kept.told
     assert told is not None
@@ -205,7 +205,9 @@ def one_by_one(kept: Kept, prices: Prices) -> Footprint | None:
 
 @settings(max_examples=examples(100))
 @given(some=trials(), price=rates, carbon=rates)
-def test_energy_that_is_added_up_first_costs_what_its_trials_cost(some: list[Kept], price: Any, carbon: Any) -> None:
+def test_energy_that_is_added_up_first_costs_what_its_trials_cost(
+    some: list[TrialRecord], price: Any, carbon: Any
+) -> None:
     given_rates = [HourlyRate(one) if isinstance(one, dict) else one for one in (price, carbon)]
     prices = Prices(given_rates[0], "EUR", given_rates[1])
     known = [found for kept in some if (found := one_by_one(kept, prices)) is not None]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.worlds import GPUS, LIMITS, SIZES, SPEC, TOP, kept, steady_world
 from zeus.cost import CostModel
-from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Kept, Kind, Outcome, Phase, Target, Trial, replace
+from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Kind, Outcome, Phase, Target, Trial, TrialRecord, replace
 from zeus.ledger.charge import Spent, Tally, overshoot, spent
 from zeus.ledger.ledger import RecurrenceEnd, Saving, open_ledger
 from zeus.ledger.savings import Basis
@@ -32,23 +32,23 @@ def plain(
     epochs: int = 4,
     gpus: Gpus = GPUS,
     last: bool = False,
-) -> Kept:
+) -> TrialRecord:
     """A trial of version 0.1: totals only."""
     outcome = Outcome(ending=ending, joules=joules, seconds=7.0, epochs=epochs, metric=0.1)
     return kept(number, recurrence, size, outcome, gpus=gpus, last=last)
 
 
-def running(number: int, recurrence: int, size: int, so_far: Outcome | None) -> Kept:
+def running(number: int, recurrence: int, size: int, so_far: Outcome | None) -> TrialRecord:
     """A trial that is not over."""
     ask = Ask(number=number, recurrence=recurrence, gpus=GPUS, eta=SPEC.eta_knob)
     trial = Trial(ask=ask, decision=Decision(size, Phase.SAMPLING, "why not"), asked=2 * number - 1)
-    return Kept(trial=trial, asked_at="", changed_at="", leased_until="soon", so_far=so_far)
+    return TrialRecord(trial=trial, asked_at="", changed_at="", leased_until="soon", so_far=so_far)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Kept]:
+def histories(draw: st.DrawFn) -> list[TrialRecord]:
     """Trials of version 0.1, whatever became of them."""
-    trials: list[Kept] = []
+    trials: list[TrialRecord] = []
     for recurrence in range(1, draw(st.integers(0, 5)) + 1):
         for ending in draw(st.lists(st.sampled_from(OVER), min_size=1, max_size=4)):
             least = 1 if ending in (Ending.CONVERGED, Ending.STOPPED) else 0
@@ -62,7 +62,7 @@ def histories(draw: st.DrawFn) -> list[Kept]:
 
 
 @given(histories())
-def test_energies_add_up_over_all_tries_whatever_became_of_them(trials: list[Kept]) -> None:
+def test_energies_add_up_over_all_tries_whatever_became_of_them(trials: list[TrialRecord]) -> None:
     known = [one.told.joules for one in trials if one.told is not None and one.told.joules is not None]
     ledger = open_ledger(SPEC, trials)
     assert (ledger.joules is None) == (not known)
@@ -72,7 +72,7 @@ def test_energies_add_up_over_all_tries_whatever_became_of_them(trials: list[Kep
 
 
 @given(histories())
-def test_the_cost_of_a_recurrence_is_equation_2_of_all_its_tries_or_not_known(trials: list[Kept]) -> None:
+def test_the_cost_of_a_recurrence_is_equation_2_of_all_its_tries_or_not_known(trials: list[TrialRecord]) -> None:
     for one in open_ledger(SPEC, trials).recurrences:
         told = [k.told for k in trials if k.trial.ask.recurrence == one.number and k.told is not None]
         known = [o for o in told if o.joules is not None]
@@ -84,7 +84,7 @@ def test_the_cost_of_a_recurrence_is_equation_2_of_all_its_tries_or_not_known(tr
 
 
 @given(histories())
-def test_a_tally_does_not_mind_the_order_of_the_tries(trials: list[Kept]) -> None:
+def test_a_tally_does_not_mind_the_order_of_the_tries(trials: list[TrialRecord]) -> None:
     there, back = Tally(), Tally()
     for one, other in zip(trials, reversed(trials), strict=True):
         there, back = there.add(one.told, 0.5, 300.0), back.add(other.told, 0.5, 300.0)
@@ -122,7 +122,7 @@ def test_a_trial_that_never_told_anything_adds_nothing() -> None:
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_order_in_which_trials_are_given_does_not_matter(trials: list[Kept], rng: random.Random) -> None:
+def test_the_order_in_which_trials_are_given_does_not_matter(trials: list[TrialRecord], rng: random.Random) -> None:
     shuffled = list(trials)
     rng.shuffle(shuffled)
     assert open_ledger(SPEC, shuffled) == open_ledger(SPEC, trials)
@@ -197,7 +197,7 @@ def test_costs_are_under_the_eta_that_the_job_has_now_and_an_overshoot_under_its
     decided = Decision(8, Phase.SAMPLING, "why not", cost_limit=80.0)
     trial = Trial(ask=ask, decision=decided, asked=1)
     done = trial.end(2, Outcome(ending=Ending.STOPPED, joules=100.0, seconds=2.0, epochs=1))
-    one = Kept(trial=done, asked_at="", changed_at="", leased_until=None)
+    one = TrialRecord(trial=done, asked_at="", changed_at="", leased_until=None)
     assert overshoot(one) == 20.0
     use = open_ledger(SPEC, [one]).recurrences[0].use
     assert use is not None and use.cost == 0.5 * 100 + 0.5 * 300 * 2
@@ -221,7 +221,7 @@ def test_each_try_is_charged_with_the_maxpower_of_the_gpus_that_it_ran_on(tries:
 
 
 @given(histories(), st.floats(1.0, 1e5))
-def test_the_energy_of_a_lost_try_is_taken_off_the_saving(trials: list[Kept], joules: float) -> None:
+def test_the_energy_of_a_lost_try_is_taken_off_the_saving(trials: list[TrialRecord], joules: float) -> None:
     base = [*trials, plain(len(trials) + 1, 99, 16, Ending.CONVERGED, 5e5)]
     more = [*base, plain(len(base) + 1, 99, 8, Ending.LOST, joules)]
     before, after = open_ledger(SPEC, base).saving(), open_ledger(SPEC, more).saving()
@@ -232,7 +232,7 @@ def test_the_energy_of_a_lost_try_is_taken_off_the_saving(trials: list[Kept], jo
 
 @given(histories())
 def test_a_saving_is_a_default_for_each_recurrence_that_converged_or_ran_it_alone_minus_all_that_was_used(
-    trials: list[Kept],
+    trials: list[TrialRecord],
 ) -> None:
     ledger = open_ledger(SPEC, trials)
     saving = ledger.saving()
@@ -328,7 +328,7 @@ def test_a_difference_is_seen_from_two_standard_errors_on(saved: float, error: f
     assert one.difference_seen == (abs(saved) > 1e-9 * 1e6 and abs(saved) >= 2 * error)  # less is rounding
 
 
-def noisy_job(runs: int) -> list[Kept]:
+def noisy_job(runs: int) -> list[TrialRecord]:
     """The default once, and then another size that uses as much on average."""
     joules = [1000.0, *(1000.0 + 80.0 * (-1) ** n for n in range(1, runs))]
     return [plain(n + 1, n + 1, 16 if n == 0 else 8, Ending.CONVERGED, one) for n, one in enumerate(joules)]
@@ -349,7 +349,7 @@ def test_after_ten_recurrences_an_error_above_the_saving_says_how_to_lower_it() 
 # ---------------------------------------------------------------------- the highest limit of each time
 
 
-def top(spec: JobSpec, trials: list[Kept]) -> float | None:
+def top(spec: JobSpec, trials: list[TrialRecord]) -> float | None:
     return open_ledger(spec, trials).defaults["V100"].limit_watts
 
 
@@ -361,7 +361,7 @@ def test_the_highest_limit_is_the_highest_allowed_below_the_one_found() -> None:
     assert top(replace(SPEC, power_limits=(300.0,)), world.kepts) == 250.0
 
 
-def found_at(watts: float, one: Kept) -> Kept:
+def found_at(watts: float, one: TrialRecord) -> TrialRecord:
     """The trial on a card whose limit was this before the trial, and which set none."""
     outcome = replace(one.trial.outcome, found_watts=watts, set_limits=False) if one.trial.outcome else None
     return replace(one, trial=replace(one.trial, outcome=outcome))

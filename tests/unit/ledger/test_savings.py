@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.worlds import LIMITS, SIZES, SPEC, TOP, World, kept, steady_world
 from zeus.cost import CostModel, Use
-from zeus.job import Ending, EpochPoint, Kept, Kind, Outcome, Stretch, replace
+from zeus.job import Ending, EpochPoint, Kind, Outcome, Stretch, TrialRecord, replace
 from zeus.ledger.charge import Spent
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.savings import Basis
@@ -30,7 +30,7 @@ def run(
     seconds: float = 1.0,
     warm_up: float = 0.0,
     steps: int = 0,
-) -> Kept:
+) -> TrialRecord:
     """A trial at the highest limit. An epoch uses `joules` and `seconds`; with `steps`, they are seen."""
     curve, rows = [], list[Stretch]()
     for number in range(1, epochs + 1):

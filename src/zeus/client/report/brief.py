@@ -26,7 +26,7 @@ from zeus.client.report.standing import UNREADABLE, is_loss, standing, state_of,
 from zeus.client.report.trial_facts import origin_json, watts_of
 from zeus.client.report.weeks import JobWeeks, cells_of
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
-from zeus.job import Ending, Kept, replace
+from zeus.job import Ending, TrialRecord, replace
 from zeus.ledger.charge import Spent
 from zeus.ledger.ledger import JobLedger, Recurrence
 from zeus.store.api import Digest, Store
@@ -74,7 +74,7 @@ class JobTotals(msgspec.Struct, frozen=True, array_like=True):
     compared: Energy = ()  # of the recurrences of its saving
     listing: Listing = Listing()
 
-    def with_running(self, running: Iterable[Kept]) -> JobTotals:
+    def with_running(self, running: Iterable[TrialRecord]) -> JobTotals:
         """Also with what trials that run have reported."""
         running = list(running)
         return replace(
@@ -109,14 +109,14 @@ class JobDigest(NamedTuple):
     brief: Json
     last: Energy
     recent: Energy
-    running: Sequence[Kept] = ()  # not stored
+    running: Sequence[TrialRecord] = ()  # not stored
     weeks: JobWeeks = JobWeeks()  # empty: not read
 
     @classmethod
     def of(cls, report: JobReport) -> JobDigest:
         """The digest of a job, from its trials that ended."""
         ledger, following = report.settled, report.following
-        running, ended = list[Kept](), list[Kept]()
+        running, ended = list[TrialRecord](), list[TrialRecord]()
         for kept in report.trials:
             (running if kept.trial.ending is Ending.OPEN else ended).append(kept)
         finished, recent = ledger.finished, ledger.recent
@@ -195,7 +195,7 @@ class JobDigest(NamedTuple):
         return Digest(stamp, *(msgspec.json.encode(one).decode() for one in texts))
 
     @classmethod
-    def from_store(cls, kept: Digest, running: Sequence[Kept], prices: Prices) -> JobDigest:
+    def from_store(cls, kept: Digest, running: Sequence[TrialRecord], prices: Prices) -> JobDigest:
         """Read a digest for a reader who pays these prices."""
         totals, row = totals_from_store(kept, prices), _row.decode(kept.brief)
         last, recent = row.last, row.recent
@@ -226,7 +226,7 @@ def weeks_from_store(kept: Digest) -> JobWeeks:
     return _decode_weeks(kept.weeks)
 
 
-def _weeks(report: JobReport, brief: Json, ended: list[Kept]) -> JobWeeks:
+def _weeks(report: JobReport, brief: Json, ended: list[TrialRecord]) -> JobWeeks:
     saving = brief["saving"]
     losing = saving is not None and is_loss(saving["joules"], saving["joules_error"], saving["compared_joules"])
     return JobWeeks(
@@ -273,12 +273,12 @@ def unreadable(job_id: str, wrong: Exception) -> Json:
     return {**unknown, **UNREADABLE, **told, "default_why_not": f"the job {why}", "remark": why}
 
 
-def _compared(ledger: JobLedger, some: Iterable[Recurrence], trials: Iterable[Kept]) -> Energy:
+def _compared(ledger: JobLedger, some: Iterable[Recurrence], trials: Iterable[TrialRecord]) -> Energy:
     """The energy of those of these recurrences that a saving is about."""
     return _of((one for one in some if one.use is not None and ledger.default_of(one) is not None), trials)
 
 
-def _of(recurrences: Iterable[Recurrence | None], trials: Iterable[Kept]) -> Energy:
+def _of(recurrences: Iterable[Recurrence | None], trials: Iterable[TrialRecord]) -> Energy:
     numbers = {one.number for one in recurrences if one is not None}
     return energy_of(kept for kept in trials if kept.trial.ask.recurrence in numbers)
 
@@ -287,12 +287,12 @@ def _with_hours(energy: Energy, hours: list[Hours]) -> Energy:
     return tuple(replace(part, hours=one) for part, one in zip(energy, hours, strict=True))
 
 
-def _joules(ended: float | None, running: Iterable[Kept]) -> float | None:
+def _joules(ended: float | None, running: Iterable[TrialRecord]) -> float | None:
     known = [kept.told.joules for kept in running if kept.told is not None and kept.told.joules is not None]
     return sum(known, ended or 0.0) if known else ended
 
 
-def _running(kept: Kept) -> Json:
+def _running(kept: TrialRecord) -> Json:
     """A trial that runs, and what it has reported."""
     ask, told = kept.trial.ask, kept.told
     return {

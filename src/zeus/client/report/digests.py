@@ -13,7 +13,7 @@ from zeus.client.report.brief import JobDigest, JobTotals, digest_of, totals_fro
 from zeus.client.report.energy import is_flat
 from zeus.client.report.weeks import JobWeeks
 from zeus.errors import InputError, NotKnown, StoreError
-from zeus.job import Kept
+from zeus.job import TrialRecord
 from zeus.store.api import Digest, Glance, Store
 from zeus.tariff.rates import Prices
 
@@ -86,7 +86,7 @@ class Digests:
         self,
         found: Mapping[str, Glance],
         fresh_row: Callable[[JobDigest], T],
-        kept_row: Callable[[Digest, Sequence[Kept]], T],
+        kept_row: Callable[[Digest, Sequence[TrialRecord]], T],
         seconds: float,
     ) -> tuple[dict[str, T], int]:
         """A row for each job that has a digest now, and how many have none."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from zeus.job import Kept, replace
+from zeus.job import TrialRecord, replace
 from zeus.tariff.rates import JOULES_PER_KWH, MOST, Footprint, Prices, Rate, hour_of, rate_at, spread
 
 Hours: TypeAlias = dict[int, tuple[float, float]]  # by hour: joules without a price, and without a carbon intensity
@@ -65,7 +65,7 @@ class EnergyPart(msgspec.Struct, frozen=True, array_like=True):
 Energy: TypeAlias = tuple[EnergyPart, ...]  # none: no energy is known
 
 
-def energy_of(kepts: Iterable[Kept]) -> Energy:
+def energy_of(kepts: Iterable[TrialRecord]) -> Energy:
     """The energy of some trials together, as far as it is known."""
     parts: dict[tuple[str, bool, bool], EnergyPart] = {}
     for kept in kepts:
@@ -90,7 +90,7 @@ def without_hours(energy: Energy) -> Energy:
     return tuple(replace(part, hours={}) for part in energy)
 
 
-def _energy(kept: Kept) -> EnergyPart | None:
+def _energy(kept: TrialRecord) -> EnergyPart | None:
     told = kept.told
     if told is None or told.joules is None:
         return None
@@ -113,7 +113,7 @@ def _energy(kept: Kept) -> EnergyPart | None:
     return EnergyPart(of.currency, of.has_price, of.has_carbon, of.by, joules, money, priced, gco2e, rated, False, gaps)
 
 
-def _spread(kept: Kept, joules: float) -> Mapping[int, float]:
+def _spread(kept: TrialRecord, joules: float) -> Mapping[int, float]:
     try:
         begin, end = (datetime.fromisoformat(text).timestamp() for text in (kept.asked_at, kept.changed_at))
     except ValueError:  # its times are not known

@@ -12,7 +12,7 @@ from zeus.client.report.energy import energy_of, footprint
 from zeus.client.report.job_report import JobReport
 from zeus.client.report.json import limits_json, recurrence_json, spec_json, trial_json
 from zeus.cost import GPU_ONLY
-from zeus.job import JobSpec, Kept, Trial
+from zeus.job import JobSpec, Trial, TrialRecord
 from zeus.job.wire import plain
 from zeus.ledger.ledger import JobLedger, Recurrence, open_ledger
 from zeus.tariff.rates import Prices
@@ -60,7 +60,7 @@ def full(
 
 def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str, prices: Prices = NO_PRICES) -> Json:
     """The part of `full` that these trials alone can tell, for when the store does not answer; `why` says why."""
-    kept = [Kept(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
+    kept = [TrialRecord(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
     ledger = open_ledger(spec, kept)
     return {
         "spec": spec_json(spec),
@@ -103,9 +103,11 @@ def run_json(job_id: str, told: Json, recurrences: Set[int], limits: Mapping[int
     }
 
 
-def _history(ledger: JobLedger, some: Sequence[Recurrence], trials: Iterable[Kept], prices: Prices) -> list[Json]:
+def _history(
+    ledger: JobLedger, some: Sequence[Recurrence], trials: Iterable[TrialRecord], prices: Prices
+) -> list[Json]:
     """Some recurrences, each with its footprint and the power limit that most of its last trial ran at."""
-    tries: dict[int, list[Kept]] = {one.number: [] for one in some}
+    tries: dict[int, list[TrialRecord]] = {one.number: [] for one in some}
     for kept in trials:
         if kept.trial.ask.recurrence in tries:
             tries[kept.trial.ask.recurrence].append(kept)

@@ -10,7 +10,7 @@ from typing import Any
 from zeus.client.folds import Folds, as_of_now, paused_decision
 from zeus.cost import CostModel
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Ending, Gpus, Kept, Pardoned, Profiled, replace
+from zeus.job import Ask, Decision, Ending, Gpus, Pardoned, Profiled, TrialRecord, replace
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.pareto import ParetoPoint
 from zeus.policy.api import decided
@@ -28,7 +28,7 @@ class JobReport:
     """
 
     job: Job
-    trials: Sequence[Kept]
+    trials: Sequence[TrialRecord]
     ledger: JobLedger
     gpus: Gpus | None  # the GPUs of the last trial; None before the first
     following: Decision | None  # what an ask would get now

@@ -16,7 +16,7 @@ from msgspec import structs
 from zeus.client.report.energy import energy_of, footprint
 from zeus.client.report.trial_facts import curve_json, origin_json
 from zeus.cost import CostModel
-from zeus.job import JobSpec, Kept, Kind
+from zeus.job import JobSpec, Kind, TrialRecord
 from zeus.job.wire import plain, to_json
 from zeus.ledger.charge import Spent, overshoot, spent
 from zeus.ledger.ledger import Default, JobLedger, Recurrence, Saving
@@ -39,7 +39,7 @@ def spec_json(spec: JobSpec) -> Json:
 
 def trial_json(
     spec: JobSpec,
-    kept: Kept,
+    kept: TrialRecord,
     prices: Prices,
     logs: Mapping[int, str] | None = None,
     *,
@@ -81,7 +81,7 @@ def trial_json(
     }
 
 
-def _hours(kept: Kept) -> list[Json]:
+def _hours(kept: TrialRecord) -> list[Json]:
     """Its energy by hour with the rates that it recorded, if it did."""
     hourly = None if kept.told is None else kept.told.hourly
     return [] if hourly is None else [structs.asdict(row) for row in hourly.rows]
@@ -91,7 +91,7 @@ def footprint_json(one: Footprint | None) -> Json | None:
     return None if one is None else {**one.to_json(), "hours_by": one.by or None}
 
 
-def limits_json(kept: Kept) -> dict[str, int]:
+def limits_json(kept: TrialRecord) -> dict[str, int]:
     """Steps or epochs at each power limit, in watts."""
     units: Counter[str] = Counter()
     for one in () if kept.told is None else kept.told.stretches:

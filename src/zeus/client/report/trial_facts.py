@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from zeus.job import Kept
+from zeus.job import TrialRecord
 
 Json = dict[str, Any]
 POINT = ("metric", "joules", "seconds", "limit_watts")
 
 
-def watts_of(kept: Kept) -> float | None:
+def watts_of(kept: TrialRecord) -> float | None:
     """The mean power of a running trial in its last epoch, or of all of it; None if it is not known."""
     told = kept.told
     if told is None:
@@ -22,12 +22,12 @@ def watts_of(kept: Kept) -> float | None:
     return watts if math.isfinite(watts) else None
 
 
-def origin_json(kept: Kept) -> Json:
+def origin_json(kept: TrialRecord) -> Json:
     """Who runs a trial, and on which host."""
     return {name: None if kept.origin is None else getattr(kept.origin, name) or None for name in ("user", "host")}
 
 
-def curve_json(kept: Kept) -> list[Json]:
+def curve_json(kept: TrialRecord) -> list[Json]:
     """The epochs of a trial, one by one."""
     curve = () if kept.told is None else kept.told.curve
     return [{"epoch": one.number, **{name: getattr(one, name) for name in POINT}} for one in curve]

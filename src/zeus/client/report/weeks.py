@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 import msgspec
 
 from zeus.client.report.energy import Energy, energy_of, without_hours
-from zeus.job import Kept
+from zeus.job import TrialRecord
 from zeus.ledger.ledger import JobLedger, Recurrence, RecurrenceEnd
 
 
@@ -72,9 +72,9 @@ def first_day(week: str) -> date:
     return date.fromisocalendar(int(year), int(number), 1)
 
 
-def cells_of(ledger: JobLedger, ended: Iterable[Kept]) -> tuple[Cell, ...]:
+def cells_of(ledger: JobLedger, ended: Iterable[TrialRecord]) -> tuple[Cell, ...]:
     """The cells of a job, in the order of weeks."""
-    tries: defaultdict[int, list[Kept]] = defaultdict(list)
+    tries: defaultdict[int, list[TrialRecord]] = defaultdict(list)
     for kept in ended:
         tries[kept.trial.ask.recurrence].append(kept)
     groups: defaultdict[tuple[str, str], list[Recurrence]] = defaultdict(list)
@@ -90,7 +90,7 @@ def _cell(
     ledger: JobLedger,
     key: tuple[str, str],
     some: list[Recurrence],
-    tries: dict[int, list[Kept]],
+    tries: dict[int, list[TrialRecord]],
     finished: set[int],
 ) -> Cell:
     saving = ledger.saving([one for one in some if one.number in finished])

@@ -40,7 +40,7 @@ from zeus.client.resilient.outbox import Delivered, Outbox, Queued
 from zeus.client.resilient.retry import ONCE, Patience, look, quick, soon
 from zeus.cost import fits
 from zeus.errors import NotKnown, StoreError, ZeusError
-from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Outcome, Phase, Trial, replace
+from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial, TrialRecord, replace
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.settings import patience as patience_to_begin
 from zeus.settings import time_limits
@@ -155,7 +155,7 @@ class ResilientJobs:
 
     # ------------------------------------------------------------------ on the way
 
-    def trial(self, ref: TrialRef) -> Kept:
+    def trial(self, ref: TrialRef) -> TrialRecord:
         """A trial as the store has it. The local copy counts if the store is unreachable or misses its end.
 
         A trial that began without the store has another number there, once it was reported.
@@ -164,7 +164,7 @@ class ResilientJobs:
         if cached is not None and (stored := cached.stored) is not None:
             cached, ref = CachedTrial(stored, is_accepted=True), TrialRef(ref.job_id, stored.number, stored.id)
         if cached is not None:
-            copy = Kept(trial=cached.trial, asked_at="", changed_at="", leased_until=None, so_far=cached.so_far)
+            copy = TrialRecord(trial=cached.trial, asked_at="", changed_at="", leased_until=None, so_far=cached.so_far)
             if ref.number >= ALONE or (cached.trial.ended is not None and not cached.is_accepted):
                 return copy
         try:

@@ -16,7 +16,7 @@ from zeus.client.bodies import AskBody, HeartbeatBody, LogBody, OfflineRunBody, 
 from zeus.client.report import trial_json
 from zeus.client.trial_log import told_log
 from zeus.errors import InputError
-from zeus.job import Ending, Kept, Outcome
+from zeus.job import Ending, Outcome, TrialRecord
 from zeus.job.wire import plain, to_json
 from zeus.policy.registry import named_policy
 from zeus.service import schemas
@@ -118,7 +118,7 @@ def _trials(
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
 def trial(request: Request, job_id: JobId, number: Number, trial_id: TrialId = "") -> Json:
     """One trial, in the wire format, with its lease and what it has used so far."""
-    kept: Kept = store_of(request).trial(job_id, number, trial_id=trial_id)
+    kept: TrialRecord = store_of(request).trial(job_id, number, trial_id=trial_id)
     so_far = None if kept.so_far is None else to_json(kept.so_far)
     return {**to_json(kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
 

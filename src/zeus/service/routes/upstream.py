@@ -21,7 +21,7 @@ from zeus.client.report import spec_json
 from zeus.client.running import is_alike
 from zeus.cost import LEAST, CostModel, Use
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Checked, Ending, Gpus, JobSpec, Kept, Kind, Outcome, Trial, replace
+from zeus.job import Checked, Ending, Gpus, JobSpec, Kind, Outcome, Trial, TrialRecord, replace
 from zeus.job.checks import need
 from zeus.job.value import Above, NotBelow, Number, Whole
 from zeus.job.wire import Json, plain, read
@@ -180,7 +180,7 @@ def forget(request: Request, job_id: Annotated[schemas.Name, Query()]) -> Json:
     return {"message": f"job {job_id!r} was removed"}
 
 
-def _meant(request: Request, body: OldTrial) -> Kept:
+def _meant(request: Request, body: OldTrial) -> TrialRecord:
     kept = store_of(request).trial(body.job_id, body.trial_number)
     if kept.trial.batch_size != body.batch_size:
         raise InputError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from zeus.errors import InputError
-from zeus.job import Kept, Trial
+from zeus.job import Trial, TrialRecord
 from zeus.store.api import Digest, LogPoint, Snapshot
 from zeus.store.sql.database import Transaction
 from zeus.store.sql.rows import EACH_TRIAL, JobRow, find_trial, insert, named, to_kept
@@ -32,9 +32,9 @@ def invalidate_digest(db: Transaction, job_id: str) -> None:
     db.run("UPDATE zeus_digests SET stamp = stamp || '*' WHERE job_id = :job_id", job_id=job_id)
 
 
-def running_of(db: Transaction, names: Sequence[str] | None) -> dict[str, list[Kept]]:
+def running_of(db: Transaction, names: Sequence[str] | None) -> dict[str, list[TrialRecord]]:
     """The open trials of these jobs, or of all jobs, by number."""
-    found: dict[str, list[Kept]] = {}
+    found: dict[str, list[TrialRecord]] = {}
     for row in named(db, f"{EACH_TRIAL} WHERE leased_until > ''", "job_id", names):
         with suppress(InputError):  # another version of Zeus wrote it; the other jobs must still be listed
             found.setdefault(row[0], []).append(to_kept(row))

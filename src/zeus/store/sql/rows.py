@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from zeus.job import Ask, Event, Kept, Origin, Outcome, Pardoned, Profiled, Trial, history, replace
+from zeus.job import Ask, Event, Origin, Outcome, Pardoned, Profiled, Trial, TrialRecord, history, replace
 from zeus.job.wire import dumps, from_json, loads, plain, read, to_text
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
@@ -246,7 +246,7 @@ def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial
     return [to_kept(row).trial for row in found]
 
 
-def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> Kept:
+def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> TrialRecord:
     """One trial of a job. NotKnown if there is none of this number, or if it has another id."""
     is_there = 1 <= number <= job.trials
     found = db.row(f"{_TRIALS} AND number = :number", job_id=job.id, number=number) if is_there else None
@@ -259,7 +259,7 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
 
 def trials_of(
     db: Transaction, job: JobRow, after: int = 0, most: int | None = None, *, running: bool = False
-) -> list[Kept]:
+) -> list[TrialRecord]:
     """The trials by number, without the first `after` of them, at most `most`. With `running`: only the open ones."""
     limit = {"most": job.trials if most is None else min(most, job.trials), "after": min(after, job.trials)}
     only = "AND leased_until > ''" if running else ""  # a range, so that SQLite uses the index of leases
@@ -294,9 +294,9 @@ def _keep(text: str, trial: Trial) -> Trial:
     return trial
 
 
-def to_kept(values: tuple[Any, ...]) -> Kept:
+def to_kept(values: tuple[Any, ...]) -> TrialRecord:
     row = TrialRow(*values)
-    return Kept(
+    return TrialRecord(
         trial=to_trial(row.trial),
         asked_at=row.asked_at,
         changed_at=row.changed_at,
@@ -306,7 +306,7 @@ def to_kept(values: tuple[Any, ...]) -> Kept:
     )
 
 
-def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
+def _row_of(job_id: str, kept: TrialRecord) -> dict[str, Any]:
     trial = kept.trial
     text = to_text(trial)
     _keep(text, trial)
@@ -324,11 +324,11 @@ def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
     }
 
 
-def open_trial(db: Transaction, job_id: str, kept: Kept) -> None:
+def open_trial(db: Transaction, job_id: str, kept: TrialRecord) -> None:
     db.run(_OPEN, **_row_of(job_id, kept))
 
 
-def change_trial(db: Transaction, job_id: str, kept: Kept) -> None:
+def change_trial(db: Transaction, job_id: str, kept: TrialRecord) -> None:
     """Update the row of a trial."""
     db.run(_CHANGE, **_row_of(job_id, kept))
 

@@ -14,7 +14,7 @@ from functools import partial
 from uuid import uuid4
 
 from zeus.errors import InputError
-from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
+from zeus.job import Event, Gpus, JobSpec, Outcome, Pardoned, Profiled, Trial, TrialRecord, replace
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
@@ -188,7 +188,7 @@ class SqlStore:
                 decision = decide(job, ask, partial(rows.log_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
                 until = utc(now + lease)
-                kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=until, origin=request.origin)
+                kept = TrialRecord(trial=trial, asked_at=at, changed_at=at, leased_until=until, origin=request.origin)
                 rows.open_trial(db, job_id, kept)
                 rows.advance(db, row, trial.asked, ask)
                 if key is not None:
@@ -234,11 +234,13 @@ class SqlStore:
             trials, notes = rows.trials_of(db, row), rows.notes_of(db, row.id)
             return Past(rows.to_job(row), trials, notes, profile_rows.profiles_of(db, row.id))
 
-    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
+    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> TrialRecord:
         with self._read() as db:
             return rows.find_trial(db, rows.find_job(db, job_id), number, trial_id)
 
-    def trials(self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False) -> list[Kept]:
+    def trials(
+        self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False
+    ) -> list[TrialRecord]:
         with self._read() as db:
             return rows.trials_of(db, rows.find_job(db, job_id), after, most, running=running)
 
