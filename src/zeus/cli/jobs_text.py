@@ -53,6 +53,15 @@ def _moment(text: str) -> str:
     return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _line_of(text: str) -> str:
+    """A text of somebody else as one line. No escape sequence in it reaches the terminal.
+
+    >>> _line_of("sh -c '\\n train \\x1b[2J'")
+    "sh -c ' train [2J'"
+    """
+    return " ".join("".join(letter for letter in part if letter.isprintable()) for part in text.split())
+
+
 def tell_job(job: Json, last: int, now: str) -> None:
     """Print one job.
 
@@ -73,6 +82,8 @@ def tell_job(job: Json, last: int, now: str) -> None:
         f"  eta {spec['eta_knob']:g}, beta {beta}{window}, policy {spec['policy']} "
         f"(version {job['policy_version']}), seed {spec['mab_seed']}"
     )
+    if command := spec.get("command"):  # older services send none
+        click.echo(f"  command: {_line_of(command)}")
     if job["gpu_model"] is not None:
         click.echo(f"  runs on {job['gpu_model'] or 'an unnamed GPU'}, MAXPOWER {job['max_watts']:g} W")
     if owner := job.get("owner"):  # older services send neither this nor the next

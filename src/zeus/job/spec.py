@@ -69,6 +69,7 @@ class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
     policy: str = "structured"
     power_limits: tuple[Above, ...] = ()  # watts; empty: all in steps of 25 W
     command_id: str = ""  # identifies the command of `zeus run`, so that two commands do not share a job
+    command: str | None = None  # of the job file, with its placeholders, only to be shown; None: unknown
     baseline_every: Count = 0  # one recurrence in so many runs with the default, to measure it; 0: never
     include: Include = GPU_ONLY  # whose energy the costs count: ("gpu",), or ("gpu", "cpu") for the CPU and its memory
 
@@ -77,6 +78,7 @@ class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
         need(bool(self.job_id_prefix) or bool(self.job_id), "job_id_prefix", self.job_id_prefix, "a name")
         for name in ("job_id", "job_id_prefix"):
             need(is_unicode(getattr(self, name) or ""), name, getattr(self, name), "a name that UTF-8 can hold")
+        need(is_unicode(self.command or ""), "command", self.command, "a text that UTF-8 can hold")
         sizes = tuple(self.batch_sizes)
         need(bool(sizes), "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
         wrong = [size for size in sizes if not is_whole(size, 1)]

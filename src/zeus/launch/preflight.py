@@ -10,6 +10,7 @@ from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.launch.job_file.values import JobFile
 
+APART = ("job_id", "job_id_prefix", "command_id", "command")
 OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 
 
@@ -25,7 +26,7 @@ def revision(stored: JobSpec, wanted: JobSpec, *, allowed: bool) -> str:
             f"job {wanted.id!r} already exists with another {' and another '.join(other)}. Give this job another "
             "name, or add --revise to continue the existing job's history."
         )
-    names = [name for name in wanted.__struct_fields__ if name not in ("job_id", "job_id_prefix", "command_id")]
+    names = [name for name in wanted.__struct_fields__ if name not in APART]
     changes = [
         f"{name} {getattr(stored, name)} -> {getattr(wanted, name)}"
         for name in names

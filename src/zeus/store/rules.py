@@ -35,8 +35,9 @@ def created(
 def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
     """The next revision of a job, or the job itself if nothing differs."""
     seed = job.spec.mab_seed if spec.mab_seed is None else spec.mab_seed
-    command = spec.command_id or job.spec.command_id
-    spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed, command_id=command)
+    spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed)
+    if not spec.command_id:  # a script that registers its job does not know the command
+        spec = replace(spec, command_id=job.spec.command_id, command=job.spec.command)
     if spec == job.spec:
         return job
     return replace(

@@ -297,6 +297,17 @@ def test_a_job_is_dated_to_the_second(learnt: RecurringJob, zeus: Zeus) -> None:
     assert re.match(r"job sentiment, revision 1 of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", zeus("show", "sentiment")[1])
 
 
+def test_a_job_shows_its_command_on_one_line_and_null_where_it_is_unknown(
+    learnt: RecurringJob, url: str, zeus: Zeus
+) -> None:
+    code, text, _ = zeus("show", "sentiment", "--json")
+    assert code == 0 and loaded(text)["spec"]["command"] is None and "command:" not in zeus("show", "sentiment")[1]
+    given = replace(SPEC, command="sh -c '\n  python train.py \x1b[2J'", command_id="5f")
+    for spec in (given, SPEC):  # a script that registers its job by itself knows no command
+        RecurringJob.register(LocalJobs(open_store(url)), spec)
+    assert "  command: sh -c ' python train.py [2J'\n" in zeus("show", "sentiment")[1]
+
+
 def test_each_phase_has_an_explanation() -> None:
     assert {one.value for one in Phase} < set(PHASES)
 

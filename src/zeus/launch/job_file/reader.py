@@ -24,6 +24,8 @@ from zeus.tariff.rates import HourlyRate
 from zeus.tariff.settings import read_rate
 from zeus.toml_reader import TomlReader, shown
 
+LONGEST_COMMAND = 4000  # letters of it that are stored with the job
+
 
 def read_job_file(path: Path) -> JobFile:
     """Read and check a job file.
@@ -133,6 +135,7 @@ class _Reader(TomlReader):
         given.setdefault("job_id", data["name"])
         given["baseline_every"] = data.get("baseline", {}).get("every", 0)
         given["include"] = data.get("cost", {}).get("include", GPU_ONLY)
+        given["command"] = data["command"][:LONGEST_COMMAND]
         given["command_id"] = hashlib.sha256(data["command"].encode()).hexdigest()[:16]
         try:
             if "policy" in given:

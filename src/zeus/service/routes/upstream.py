@@ -34,8 +34,8 @@ from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms
 from zeus.trial.knowledge import Knowledge
 
 DAY = 86_400.0
-OURS = {"policy", "power_limits", "baseline_every", "command_id", "include"}  # fields that these clients do not know
-LATER = {"baseline_every", "command_id", "include"}  # of which these are not sent to them
+LATER = {"baseline_every", "command_id", "command", "include"}  # fields that are not sent to these clients
+OURS = LATER | {"policy", "power_limits"}  # fields that they do not know
 
 
 routes = APIRouter(route_class=Guarded)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.paths import EXAMPLES
 from zeus.errors import InputError
 from zeus.job import JobSpec
+from zeus.job.wire import to_text
 from zeus.launch.job_file.reader import parse_job_file, read_job_file
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, trial_seed
 from zeus.launcher_env import LauncherEnv, launcher_env
@@ -83,12 +84,20 @@ def test_the_documented_file_says_what_it_says() -> None:
         target_metric=0.84,
         max_epochs=10,
         command_id=job.spec.command_id,
+        command="python train.py --batch-size {batch_size} --lr {learning_rate} --epochs {epochs} --seed {seed}",
     )
     assert len(job.spec.command_id) == 16
     assert (job.gpus, job.mode, job.max_tries, job.env) == (None, Mode.OPTIMIZE, 20, {"OMP_NUM_THREADS": "1"})
     assert job.arguments(128, 7)[1:] == [
         *("train.py", "--batch-size", "128", "--lr", "8e-05", "--epochs", "10", "--seed", "7")
     ]
+
+
+def test_the_command_is_stored_with_the_job_but_nothing_of_the_environment() -> None:
+    stored = to_text(read(change("OMP_NUM_THREADS", 'TOKEN = "s3cret"')).spec)
+    assert "train.py --batch-size {batch_size}" in stored
+    assert "TOKEN" not in stored and "s3cret" not in stored
+    assert len(read(change("command", f'command = "train {{batch_size}} {"x" * 9000}"')).spec.command or "") == 4000
 
 
 def test_the_way_of_profiling_is_left_to_the_environment_unless_it_is_given() -> None:
