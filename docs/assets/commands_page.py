@@ -6,6 +6,7 @@ python docs/assets/commands_page.py
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,18 +15,28 @@ import click
 from zeus.cli.main import zeus
 
 PAGE = Path(__file__).parents[1] / "commands.md"
+SHARED_FROM = 3  # an option that so many commands have, with one meaning, is explained once at the top
 HEAD = """\
 # Commands
 
-What `zeus --help` and `zeus COMMAND --help` print. `make docs` makes this page from the commands. [Exit codes and
-JSON](reference.md) are on another page.
+What `zeus COMMAND --help` prints; `make docs` makes this page from the commands. [Exit codes and JSON](reference.md)
+are on another page.
+
+## Options that many commands have
+
+| option | meaning |
+| --- | --- |
 """
 
 
 def page() -> str:
     """The page as it must be."""
     with click.Context(zeus, info_name="zeus") as context:
-        return HEAD + "".join(_section(command, inner) for command, inner in _commands(zeus, context))
+        commands = [(command, inner, _rows(command, inner)) for command, inner in _commands(zeus, context)]
+        counted = Counter(row for *_, rows in commands for row in rows)
+        first = {row[0]: row for row, _ in reversed(counted.most_common())}  # the most common meaning of each option
+        shared = [row for row, times in counted.items() if times >= SHARED_FROM and first[row[0]] == row]
+        return HEAD + "".join(f"{_line(row)}\n" for row in shared) + "".join(_section(*one, shared) for one in commands)
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -38,14 +49,27 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[clic
                 yield from _commands(command, inner)
 
 
-def _section(command: click.Command, context: click.Context) -> str:
+def _rows(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Each option and its meaning."""
+    records = [one.get_help_record(context) for one in command.get_params(context)]
+    return [(_cell(row[0]), _cell(row[1])) for row in records if row and row[1] and "--help" not in row[0]]
+
+
+def _section(
+    command: click.Command, context: click.Context, rows: list[tuple[str, str]], shared: list[tuple[str, str]]
+) -> str:
     level = "##" if context.parent is not None and context.parent.parent is None else "###"
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
-    records = [one.get_help_record(context) for one in command.get_params(context)]
-    rows = [f"| `{_cell(row[0])}` | {_cell(row[1])} |" for row in records if row and row[1] and "--help" not in row[0]]
-    table = ["", "| option | meaning |", "| --- | --- |", *rows] if rows else []
-    return "\n".join(["", f"{level} {context.command_path}", "", f"`{usage}`", "", _text(text), *table, ""])
+    own = [_line(row) for row in rows if row not in shared]
+    table = ["", "| option | meaning |", "| --- | --- |", *own] if own else []
+    also = ", ".join(f"`{row[0]}`" for row in rows if row in shared)
+    more = ["", f"Also: {also}."] if also else []
+    return "\n".join(["", f"{level} {context.command_path}", "", f"`{usage}`", "", _text(text), *table, *more, ""])
+
+
+def _line(row: tuple[str, str]) -> str:
+    return f"| `{row[0]}` | {row[1]} |"
 
 
 def _text(help_text: str) -> str:

@@ -61,7 +61,7 @@ Tell = Callable[[str], None]
     help="How often to run the job.",
 )
 @click.option("--default-runs", type=click.IntRange(min=1), default=DEFAULT_RUNS, hidden=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and progress on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def demo(recurrences: int, default_runs: int, as_json: bool) -> None:
     """Train a small model many times on a virtual V100, and watch Zeus find a better batch size and power limit."""
     report = run(recurrences, default_runs, lambda line: click.echo(line, err=as_json))

@@ -34,7 +34,7 @@ INSTALLERS = ("apt-get", "dnf", "zypper")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),

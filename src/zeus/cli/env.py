@@ -17,7 +17,7 @@ from zeus.settings import keeper as keeper_setting
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def env(as_json: bool) -> None:
     """Show the GPUs, the CPU, the keeper and the store. If something does not work, say how to fix it."""
     report = environment()

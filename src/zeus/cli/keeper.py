@@ -62,7 +62,7 @@ def unit(path: Path, group: str | None) -> str:
     metavar="WATTS",
     help="With --check: the power limit that each visible GPU must have, in place of its default.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restore(check: bool, least: float | None, as_json: bool) -> None:
     """Restore GPU power limits that a dead keeper left behind.
 

@@ -39,7 +39,7 @@ Json = dict[str, Any]
 )
 @click.option("--revise", is_flag=True, help="As for `zeus run`.")
 @click.option("--store", "url", metavar="URL", help=f"Store or service that keeps the job. {STORE_DEFAULT}")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def profile(
     job_file: Path, batch_sizes: str | None, max_seconds: float, revise: bool, url: str | None, as_json: bool
 ) -> int:

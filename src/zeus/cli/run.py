@@ -79,7 +79,7 @@ class Interrupted(KeyboardInterrupt):
 )
 @click.option("--watch", is_flag=True, help="Wait until the job has ended, and show its progress. (slurm, ray)")
 @click.option("--dry-run", is_flag=True, help="Check everything and show what would be run, but run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     job_file: Path,
     recurrences: int,
