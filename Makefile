@@ -101,6 +101,7 @@ reproduce:
 docs: $(VENV)/.dev
 	$(BIN)/python docs/assets/settings_tables.py
 	$(BIN)/python docs/assets/commands_page.py
+	$(BIN)/python docs/assets/coverage_page.py
 	$(BIN)/python docs/assets/make_tradeoffs.py
 	$(BIN)/mkdocs build --strict
 
