@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import string
 import tomllib
@@ -25,6 +26,10 @@ from zeus.tariff.settings import read_rate
 from zeus.toml_reader import TomlReader, shown
 
 LONGEST_COMMAND = 4000  # letters of it that are stored with the job
+_SECRET = re.compile(
+    r"""(?ix) (?<![a-z0-9]) ((?:token|secret|password|passwd|credentials?|(?:api|access|private|secret)[-_]?key) ["']?
+    (?: \s*[=:]\s* | \s+ )) (?!-) ("[^"]*" | '[^']*' | [^\s"']+) | (?<=://) ([^\s/@]+) (?=@)"""
+)
 
 
 def read_job_file(path: Path) -> JobFile:
@@ -135,7 +140,7 @@ class _Reader(TomlReader):
         given.setdefault("job_id", data["name"])
         given["baseline_every"] = data.get("baseline", {}).get("every", 0)
         given["include"] = data.get("cost", {}).get("include", GPU_ONLY)
-        given["command"] = data["command"][:LONGEST_COMMAND]
+        given["command"] = without_secrets(data["command"])[:LONGEST_COMMAND]
         given["command_id"] = hashlib.sha256(data["command"].encode()).hexdigest()[:16]
         try:
             if "policy" in given:
@@ -225,3 +230,14 @@ class _Reader(TomlReader):
 
 
 _MEANS = {"regex": "metric", "epoch_regex": "number of the epoch", "samples": "number of samples"}
+
+
+def without_secrets(command: str) -> str:
+    """A command as it may be stored and shown: what looks like a password, token or key is left out.
+
+    >>> without_secrets("sh -c 'WANDB_API_KEY=ab12 python train.py --hub-token cd34 --tokenizer bert'")
+    "sh -c 'WANDB_API_KEY=*** python train.py --hub-token *** --tokenizer bert'"
+    >>> without_secrets("python train.py https://me:pw@example.org/x --password='a b' --seed {seed}")
+    'python train.py https://***@example.org/x --password=*** --seed {seed}'
+    """
+    return _SECRET.sub(lambda found: f"{found[1] or ''}***", command)
