@@ -317,7 +317,7 @@ class TrialRecord(Checked, frozen=True, kw_only=True):
     origin: Origin | None = None  # None: not known, as for a trial that an older Zeus opened
 
     @property
-    def told(self) -> Outcome | None:
+    def latest_outcome(self) -> Outcome | None:
         """The outcome, or else what the last renewal reported; None if nothing was reported."""
         return self.trial.outcome or self.so_far
 

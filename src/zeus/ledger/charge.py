@@ -71,7 +71,7 @@ class Tally(msgspec.Struct, frozen=True):
     """
 
     known: Spent = Spent()  # sum over the trials that reported their energy
-    told: int = 0  # trials that reported it
+    reported: int = 0  # trials that reported it
     unknown: int = 0  # trials that did not
     owed: int = 0  # those of `unknown` that did an epoch
 
@@ -82,22 +82,22 @@ class Tally(msgspec.Struct, frozen=True):
     def plus(self, use: Spent | None, *, ran: bool) -> Tally:
         """The total with one more trial of this use; None if it is unknown. `ran`: whether it did an epoch."""
         if use is not None:
-            return Tally(self.known + use, self.told + 1, self.unknown, self.owed)
-        return Tally(self.known, self.told, self.unknown + 1, self.owed + ran)
+            return Tally(self.known + use, self.reported + 1, self.unknown, self.owed)
+        return Tally(self.known, self.reported, self.unknown + 1, self.owed + ran)
 
     @property
     def total(self) -> Spent | None:
         """What all trials used; None if that is unknown."""
-        return self.known if self.told and not self.owed else None
+        return self.known if self.reported and not self.owed else None
 
     @property
     def known_joules(self) -> float | None:
         """The energy that was reported, which may be only a part; None if none was."""
-        return self.known.joules if self.told else None
+        return self.known.joules if self.reported else None
 
 
 def overshoot(kept: TrialRecord) -> float | None:
     """The cost of a trial beyond its bound, under the η it was decided for; None if either is unknown."""
     bound, ask = kept.trial.decision.cost_limit, kept.trial.ask
-    use = spent(kept.told, ask.eta, ask.max_watts)
+    use = spent(kept.latest_outcome, ask.eta, ask.max_watts)
     return None if use is None or bound is None else max(0.0, use.cost - bound)

@@ -298,8 +298,8 @@ class _Past:
         for kept in sorted(tries, key=lambda kept: kept.trial.asked):
             label = kept.trial.ask.gpu_model
             gpus[label] = kept.trial.ask.gpus
-            if kept.told is not None and kept.told.found_watts is not None:
-                found[label] = kept.told.found_watts
+            if kept.latest_outcome is not None and kept.latest_outcome.found_watts is not None:
+                found[label] = kept.latest_outcome.found_watts
         by_place = {(key.batch_size, key.gpu_model, key.gpu_count): profile for key, profile in profiles.items()}
         return cls(spec, tries, by_place, gpus, found)
 
@@ -317,17 +317,22 @@ class _Past:
     def recurrence(self, number: int, tries: Sequence[TrialRecord]) -> Recurrence:
         spec, tally, silent = self.spec, Tally(), 0
         for kept in tries:
-            tally = tally.add(kept.told, spec.eta_knob, kept.trial.ask.max_watts)
-            silent += kept.trial.ending is Ending.OPEN and (kept.told is None or kept.told.joules is None)
+            tally = tally.add(kept.latest_outcome, spec.eta_knob, kept.trial.ask.max_watts)
+            silent += kept.trial.ending is Ending.OPEN and (
+                kept.latest_outcome is None or kept.latest_outcome.joules is None
+            )
         reached = [kept for kept in tries if kept.trial.ending is Ending.CONVERGED]
         last = (reached or tries)[-1]
-        label, found = last.trial.ask.gpu_model, None if last.told is None else last.told.found_watts
+        label, found = (
+            last.trial.ask.gpu_model,
+            None if last.latest_outcome is None else last.latest_outcome.found_watts,
+        )
         return Recurrence(
             number=number,
             end=RecurrenceEnd.CONVERGED if reached else _unreached(tries),
             tries=len(tries),
             batch_size=last.trial.batch_size,
-            epochs=0 if last.told is None else last.told.epochs,
+            epochs=0 if last.latest_outcome is None else last.latest_outcome.epochs,
             gpu_model=label,
             # Machines differ, and owners change limits: the highest limit is that of the time.
             top_watts=self.place_now(label).top if found is None else self._allowed(found),
@@ -336,7 +341,7 @@ class _Past:
             unknown_tries=tally.unknown - silent,
             current=all(kept.trial.ask.is_for(spec) and kept.trial.ask.gpus.include == spec.include for kept in tries),
             lost=all(kept.trial.ending in _BY_ITSELF for kept in tries)
-            and all(kept.told is None or kept.told.metric is None for kept in tries),
+            and all(kept.latest_outcome is None or kept.latest_outcome.metric is None for kept in tries),
         )
 
     def why_no_default(self, label: str) -> str:

@@ -201,7 +201,7 @@ def _training_share(runs: Iterable[Run]) -> float:
     """The share of training in an epoch; the rest is evaluation."""
     parts = {Kind.STEP: 0.0, Kind.EVALUATION: 0.0}
     for run in runs:
-        for one in run.told.stretches:
+        for one in run.outcome.stretches:
             if one.kind in parts and one.joules and not one.cold:
                 parts[one.kind] += one.joules
     return parts[Kind.STEP] / sum(parts.values()) if parts[Kind.STEP] else 1.0

@@ -14,7 +14,7 @@ from zeus.profile import PowerProfile
 
 
 class _Run(NamedTuple):
-    told: Outcome
+    outcome: Outcome
     reached: bool  # the target
     growth: float  # what an epoch uses today, divided by what it used then
 
@@ -55,7 +55,7 @@ def points(
     lengths: dict[int, list[int]] = {}
     here: dict[int, list[_Run]] = {}
     for kept in tries:
-        size, told = kept.trial.batch_size, kept.told
+        size, told = kept.trial.batch_size, kept.latest_outcome
         if told is None or not told.epochs:
             continue
         reached = kept.trial.ending is Ending.CONVERGED and kept.trial.ask.is_for(spec)
@@ -68,14 +68,14 @@ def points(
     for size, epochs in sorted(lengths.items()):
         runs = here.get(size, [])[-LATEST:]
         growths = [run.growth for run in runs]
-        units = Units.of([run.told.stretches for run in runs], growths, profile=profiles.get(size))
+        units = Units.of([run.outcome.stretches for run in runs], growths, profile=profiles.get(size))
         # Of runs that reached the target, epochs contain the usual share of warm-up.
         newest = ([run for run in runs if run.reached] or runs)[-NEWEST:]
         for limit in sorted({limit for kind in UNITS for limit in units.limits(kind)}, reverse=True):
-            moved = [(run, there) for run in newest if (there := units.move(run.told, limit)) is not None]
+            moved = [(run, there) for run in newest if (there := units.move(run.outcome, limit)) is not None]
             if moved:
                 use = sum((there.use.times(run.growth) for run, there in moved), Use())
-                mean = use.times(sum(epochs) / len(epochs) / sum(run.told.epochs for run, _ in moved))
+                mean = use.times(sum(epochs) / len(epochs) / sum(run.outcome.epochs for run, _ in moved))
                 usual = size == spec.default_batch_size and limit == place.top
                 found.append(ParetoPoint(size, limit, mean.seconds, mean.joules, usual))
     return mark_front(found)

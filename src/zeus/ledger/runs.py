@@ -20,7 +20,7 @@ class Run(NamedTuple):
     """What one trial tells the model. Arrays hold joules and seconds."""
 
     kept: TrialRecord
-    told: Outcome
+    outcome: Outcome
     recurrence: int
     size: int
     setting: tuple[str, int, float | None, str]  # epochs are compared if this is equal: GPUs, size, limit, kind of mean
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
     @property
     def total(self) -> Floats:
-        return np.array([self.told.joules, self.told.seconds])
+        return np.array([self.outcome.joules, self.outcome.seconds])
 
     def reached(self, job: JobSpec) -> bool:
         """Whether it reached the job's current target."""
@@ -78,7 +78,7 @@ def _at_limit(steady: Mapping[float, Row], ratios: Mapping[float, tuple[Use, Use
 
 def _run(kept: TrialRecord) -> Run | None:
     """What this trial tells; None if it completed no epoch, or if its energy is unknown."""
-    told, ask = kept.told, kept.trial.ask
+    told, ask = kept.latest_outcome, kept.trial.ask
     if told is None or not told.joules or not told.seconds or not told.epochs:
         return None
     whole = kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)  # the others may end within an epoch

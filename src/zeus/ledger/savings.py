@@ -84,7 +84,7 @@ class _AtTop(NamedTuple):
     @property
     def epoch(self) -> Floats:
         """The mean epoch, without warm-up."""
-        return np.maximum(self.use - self.run.warm, LEAST_EPOCHS * self.use) / self.run.told.epochs
+        return np.maximum(self.use - self.run.warm, LEAST_EPOCHS * self.use) / self.run.outcome.epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def default_model(
     lengths: dict[int, list[float]] = {}
     for run in runs:
         if run.reached(spec):
-            lengths.setdefault(run.size, []).append(run.told.epochs)
+            lengths.setdefault(run.size, []).append(run.outcome.epochs)
     return DefaultModel(levels, found, own, *_epochs(lengths, spec.default_batch_size))
 
 
@@ -223,7 +223,7 @@ def _own(spec: JobSpec, kepts: Sequence[TrialRecord], label: str, at_top: Iterab
     moved = {one.run.kept.trial.number: one for one in at_top}
     found: dict[int, _Own] = {}
     for kept in kepts:
-        trial, told, number = kept.trial, kept.told, kept.trial.ask.recurrence
+        trial, told, number = kept.trial, kept.latest_outcome, kept.trial.ask.recurrence
         is_default = trial.batch_size == spec.default_batch_size and trial.ask.gpu_model == label
         reached = trial.ending is Ending.CONVERGED and trial.ask.is_for(spec)
         if is_default and told is not None and told.joules is not None and (number not in others or reached):
@@ -303,10 +303,10 @@ def _smoothed(logs: Mapping[int, tuple[float, float]], size: int) -> tuple[float
 
 def _at_top(runs: Sequence[Run], top: float | None, levels: Levels, profile: PowerProfile | None) -> list[_AtTop]:
     """The runs, each moved to the highest limit if it can be."""
-    latest = [run for run in runs if run.told.stretches][-LATEST:]
+    latest = [run for run in runs if run.outcome.stretches][-LATEST:]
     growth = [math.exp(levels.best(latest[-1].recurrence) - levels.best(run.recurrence)) for run in latest]
-    units = Units.of([run.told.stretches for run in latest], growth, Use(*levels.noise), profile)
-    return [_moved(run, None if top is None else units.move(run.told, top)) for run in runs]
+    units = Units.of([run.outcome.stretches for run in latest], growth, Use(*levels.noise), profile)
+    return [_moved(run, None if top is None else units.move(run.outcome, top)) for run in runs]
 
 
 def _moved(run: Run, moved: Moved | None) -> _AtTop:
@@ -350,8 +350,8 @@ def _default(
     """
     correction = _correction([*(one.run for one in moved), *others], moved[0].run.size, levels)
     warm, warm_error = _warm_up(ended, others)
-    longest = max(one.run.told.epochs for one in ended)
-    share = np.array([float(min(longest, one.run.told.epochs)) for one in moved])
+    longest = max(one.run.outcome.epochs for one in ended)
+    share = np.array([float(min(longest, one.run.outcome.epochs)) for one in moved])
     share /= share.sum()
     basis = weakest(one.basis for one in moved)
     return _Default(

@@ -35,13 +35,17 @@ def gather(kept: Iterable[TrialRecord], told: Iterable[Profiled], batch_size: in
     """What these facts of a job, oldest first, say about a trial of this size on these GPUs."""
     kept = list(kept)
     same = [one for one in kept if one.trial.batch_size == batch_size and one.trial.ask.gpus == gpus]
-    stretches = [readable(one.told.stretches) for one in same if one.told is not None and one.told.stretches]
+    stretches = [
+        readable(one.latest_outcome.stretches)
+        for one in same
+        if one.latest_outcome is not None and one.latest_outcome.stretches
+    ]
     epochs = {one.batch_size: Use(one.joules, one.seconds) for one in told if one.gpu_model == gpus.label}
     return replace(
         from_epochs(epochs, batch_size),
         trials=tuple(stretches[-NEWEST_TRIALS:]),
         evaluation=_evaluation(kept, batch_size, gpus),
-        lines_end=_lines_end(one.told for one in kept if one.told is not None),
+        lines_end=_lines_end(one.latest_outcome for one in kept if one.latest_outcome is not None),
         micro_batch_size=_micro_batch_size(kept, gpus),
     )
 
@@ -57,8 +61,8 @@ def _evaluation(kept: Iterable[TrialRecord], batch_size: int, gpus: Gpus) -> Use
     """What an evaluation used in the newest trial that had one on these GPUs, of the nearest other size."""
     newest: dict[int, Use] = {}
     for one in kept:
-        if one.told is not None and one.trial.ask.gpus == gpus:
-            parts = [part for part in one.told.stretches if part.kind is Kind.EVALUATION and part.joules]
+        if one.latest_outcome is not None and one.trial.ask.gpus == gpus:
+            parts = [part for part in one.latest_outcome.stretches if part.kind is Kind.EVALUATION and part.joules]
             if parts:
                 total = sum((Use(part.joules or 0.0, part.seconds) for part in parts), Use())
                 newest[one.trial.batch_size] = total.times(1 / sum(part.count for part in parts))
@@ -74,7 +78,7 @@ def _lines_end(told: Iterable[Outcome]) -> bool | None:
 def _micro_batch_size(kept: Iterable[TrialRecord], gpus: Gpus) -> int | None:
     """The newest micro batch size on as many GPUs of this model, for any batch size."""
     here = (gpus.model, gpus.count)
-    told = [one.told for one in kept if (one.trial.ask.gpus.model, one.trial.ask.gpus.count) == here]
+    told = [one.latest_outcome for one in kept if (one.trial.ask.gpus.model, one.trial.ask.gpus.count) == here]
     return next((one.micro_batch_size for one in reversed(told) if one is not None and one.micro_batch_size), None)
 
 

@@ -191,7 +191,7 @@ def trials(draw: st.DrawFn) -> list[TrialRecord]:
 
 def one_by_one(kept: TrialRecord, prices: Prices) -> Footprint | None:
     """What a trial comes to, hour by hour."""
-    told = kept.told
+    told = kept.latest_outcome
     assert told is not None
     if told.joules is None:
         return None

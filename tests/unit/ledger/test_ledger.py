@@ -63,7 +63,11 @@ def histories(draw: st.DrawFn) -> list[TrialRecord]:
 
 @given(histories())
 def test_energies_add_up_over_all_tries_whatever_became_of_them(trials: list[TrialRecord]) -> None:
-    known = [one.told.joules for one in trials if one.told is not None and one.told.joules is not None]
+    known = [
+        one.latest_outcome.joules
+        for one in trials
+        if one.latest_outcome is not None and one.latest_outcome.joules is not None
+    ]
     ledger = open_ledger(SPEC, trials)
     assert (ledger.joules is None) == (not known)
     assert math.isclose(ledger.joules or 0.0, sum(known))
@@ -74,7 +78,9 @@ def test_energies_add_up_over_all_tries_whatever_became_of_them(trials: list[Tri
 @given(histories())
 def test_the_cost_of_a_recurrence_is_equation_2_of_all_its_tries_or_not_known(trials: list[TrialRecord]) -> None:
     for one in open_ledger(SPEC, trials).recurrences:
-        told = [k.told for k in trials if k.trial.ask.recurrence == one.number and k.told is not None]
+        told = [
+            k.latest_outcome for k in trials if k.trial.ask.recurrence == one.number and k.latest_outcome is not None
+        ]
         known = [o for o in told if o.joules is not None]
         owed = [o for o in told if o.joules is None and o.epochs > 0]
         assert (one.use is None) == (bool(owed) or not known)
@@ -87,9 +93,9 @@ def test_the_cost_of_a_recurrence_is_equation_2_of_all_its_tries_or_not_known(tr
 def test_a_tally_does_not_mind_the_order_of_the_tries(trials: list[TrialRecord]) -> None:
     there, back = Tally(), Tally()
     for one, other in zip(trials, reversed(trials), strict=True):
-        there, back = there.add(one.told, 0.5, 300.0), back.add(other.told, 0.5, 300.0)
+        there, back = there.add(one.latest_outcome, 0.5, 300.0), back.add(other.latest_outcome, 0.5, 300.0)
     assert (there.total is None) == (back.total is None)
-    assert (there.unknown, there.told) == (back.unknown, back.told)
+    assert (there.unknown, there.reported) == (back.unknown, back.reported)
     assert math.isclose(there.known.cost, back.known.cost)
 
 

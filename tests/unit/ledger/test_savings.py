@@ -161,7 +161,11 @@ def test_noise_between_runs_is_not_taken_for_growth() -> None:
         ]
         ledger = open_ledger(SPEC, trials)
         changed += ledger.defaults["V100"].basis is not Basis.MEASURED
-        off.append(told_default(ledger, 12) / (trials[0].told.joules or 0.0) - 1 if trials[0].told else math.nan)
+        off.append(
+            told_default(ledger, 12) / (trials[0].latest_outcome.joules or 0.0) - 1
+            if trials[0].latest_outcome
+            else math.nan
+        )
     assert changed <= 12
     assert sorted(map(abs, off))[30] < 0.03
 
@@ -349,7 +353,7 @@ def test_savings_told_of_noisy_runs_are_within_two_errors_of_the_truth_95_times_
         assert saving is not None
         truth = used = Use()
         for one in world.kepts:
-            trial, told = one.trial, one.told
+            trial, told = one.trial, one.latest_outcome
             assert told is not None
             used += Use(told.joules or 0.0, told.seconds)
             if told.ending is Ending.CONVERGED:

@@ -288,13 +288,17 @@ def _with_hours(energy: Energy, hours: list[Hours]) -> Energy:
 
 
 def _joules(ended: float | None, running: Iterable[TrialRecord]) -> float | None:
-    known = [kept.told.joules for kept in running if kept.told is not None and kept.told.joules is not None]
+    known = [
+        kept.latest_outcome.joules
+        for kept in running
+        if kept.latest_outcome is not None and kept.latest_outcome.joules is not None
+    ]
     return sum(known, ended or 0.0) if known else ended
 
 
 def _running(kept: TrialRecord) -> Json:
     """A trial that runs, and what it has reported."""
-    ask, told = kept.trial.ask, kept.told
+    ask, told = kept.trial.ask, kept.latest_outcome
     return {
         "number": ask.number,
         "recurrence": ask.recurrence,

@@ -91,7 +91,7 @@ def without_hours(energy: Energy) -> Energy:
 
 
 def _energy(kept: TrialRecord) -> EnergyPart | None:
-    told = kept.told
+    told = kept.latest_outcome
     if told is None or told.joules is None:
         return None
     if told.hourly is None:

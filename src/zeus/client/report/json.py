@@ -46,7 +46,7 @@ def trial_json(
     with_curve: bool = True,
 ) -> Json:
     """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number."""
-    trial, told = kept.trial, kept.told
+    trial, told = kept.trial, kept.latest_outcome
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
     return {
         "number": trial.number,
@@ -83,7 +83,7 @@ def trial_json(
 
 def _hours(kept: TrialRecord) -> list[Json]:
     """Its energy by hour with the rates that it recorded, if it did."""
-    hourly = None if kept.told is None else kept.told.hourly
+    hourly = None if kept.latest_outcome is None else kept.latest_outcome.hourly
     return [] if hourly is None else [structs.asdict(row) for row in hourly.rows]
 
 
@@ -94,7 +94,7 @@ def footprint_json(one: Footprint | None) -> Json | None:
 def limits_json(kept: TrialRecord) -> dict[str, int]:
     """Steps or epochs at each power limit, in watts."""
     units: Counter[str] = Counter()
-    for one in () if kept.told is None else kept.told.stretches:
+    for one in () if kept.latest_outcome is None else kept.latest_outcome.stretches:
         if one.kind in (Kind.STEP, Kind.EPOCH) and one.limit_watts is not None:
             units[f"{one.limit_watts:g}"] += one.count
     return dict(sorted(units.items(), key=lambda pair: -float(pair[0])))

@@ -13,7 +13,7 @@ POINT = ("metric", "joules", "seconds", "limit_watts")
 
 def watts_of(kept: TrialRecord) -> float | None:
     """The mean power of a running trial in its last epoch, or of all of it; None if it is not known."""
-    told = kept.told
+    told = kept.latest_outcome
     if told is None:
         return None
     last = told.curve[-1] if told.curve else None
@@ -29,5 +29,5 @@ def origin_json(kept: TrialRecord) -> Json:
 
 def curve_json(kept: TrialRecord) -> list[Json]:
     """The epochs of a trial, one by one."""
-    curve = () if kept.told is None else kept.told.curve
+    curve = () if kept.latest_outcome is None else kept.latest_outcome.curve
     return [{"epoch": one.number, **{name: getattr(one, name) for name in POINT}} for one in curve]

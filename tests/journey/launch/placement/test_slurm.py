@@ -71,7 +71,7 @@ def tries(place: SlurmPlace) -> list[tuple[int, Ending]]:
 
 def charged(place: SlurmPlace) -> float:
     """The energy of all trials, which must all be known."""
-    return sum(one.told.joules for one in _trials(place.store()))
+    return sum(one.latest_outcome.joules for one in _trials(place.store()))
 
 
 def test_an_array_runs_a_recurrence_in_each_task_and_the_example_shows_how(
