@@ -41,8 +41,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server 
 
 from service import Client, Replica, Seen, percentile
 from support.postgres import PostgresServer
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.recurring import RecurringJob
 from zeus.client.report import Digests, digest_of, full, report
 from zeus.errors import NotKnown
@@ -107,9 +107,9 @@ def outcome(rng: random.Random, batch_size: int) -> Outcome:
 def recur(store: Store, name: str, recurrences: int, rng: random.Random) -> None:
     """Give a job a past, as clients of a service do: with keys that make asks repeatable."""
     store.register(spec_of(name))
-    folds = Folds()
+    states = PolicyStateCache()
     for _ in range(recurrences):
-        trial = store.ask(name, Request(gpus=HERE), folds.decide, key=uuid4().hex)
+        trial = store.ask(name, Request(gpus=HERE), states.decide, key=uuid4().hex)
         key = ProfileKey(name, trial.batch_size, HERE.kind, HERE.count)
         if store.get_profile(key) is None:
             limits = tuple(float(watts) for watts in range(250, 75, -25))
@@ -212,10 +212,16 @@ def lengthen(store: Store, trials: int) -> str:
 
 def pairs_of(url: str, names: Sequence[str], seed: int, seconds: float) -> tuple[list[float], list[float], float]:
     """Ask and tell for some seconds in this process. Returns how long each ask and each tell took, and the CPU time."""
-    store, folds, rng, asks, tells = open_store(url), Folds(), random.Random(seed), list[float](), list[float]()
+    store, states, rng, asks, tells = (
+        open_store(url),
+        PolicyStateCache(),
+        random.Random(seed),
+        list[float](),
+        list[float](),
+    )
     if len(names) == 1:  # its state is computed once, and then kept
-        folds.prepare(store, names[0])
-    jobs = LocalJobs(store, folds=folds)
+        states.prepare(store, names[0])
+    jobs = LocalJobs(store, states=states)
     until, cpu = time.perf_counter() + seconds, time.process_time()
     while (begun := time.perf_counter()) < until:
         name = names[rng.randrange(len(names))]
@@ -461,13 +467,13 @@ def measure_lengths(url: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
     store, rows = open_store(url), []
     for length in lengths:
         name = lengthen(store, length)
-        folds, rng, asks, tells = Folds(), random.Random(2), list[float](), list[float]()
+        states, rng, asks, tells = PolicyStateCache(), random.Random(2), list[float](), list[float]()
         row: dict[str, Any] = {
             "trials": length,
-            "first_ask": cpu_ms(RecurringJob.find(LocalJobs(store, folds=folds), name).ask, HERE),
+            "first_ask": cpu_ms(RecurringJob.find(LocalJobs(store, states=states), name).ask, HERE),
         }
         row["ask_with_snapshot"] = cpu_ms(LocalJobs(store).ask, name, HERE)
-        job = RecurringJob.find(LocalJobs(store, folds=folds), name)
+        job = RecurringJob.find(LocalJobs(store, states=states), name)
         for _ in range(50):
             asks.append(cpu_ms(job.ask, HERE))
             trial = store.trials(name, after=length, most=1000)[-1].trial
@@ -475,7 +481,7 @@ def measure_lengths(url: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
         row["ask"], row["tell"] = statistics.median(asks), statistics.median(tells)
         row["knowledge"] = cpu_ms(LocalJobs(store).knowledge, name, trial)
         row["brief"] = cpu_ms(digest_of, store, name)
-        row["page_mb"] = round(len(json.dumps(full(report(store, name, folds)))) / 1e6, 2)
+        row["page_mb"] = round(len(json.dumps(full(report(store, name, states)))) / 1e6, 2)
         rows.append(row)
         print(f"  {row}", flush=True)
     store.close()

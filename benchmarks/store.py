@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zeus.client.folds import Folds
+from zeus.client.policy_states import PolicyStateCache
 from zeus.job import Ask, Ending, Gpus, JobSpec, Outcome, replace
 from zeus.store import MemoryStore, Request, Store, open_store
 from zeus.store.api import Log, LogPoint, utc
@@ -48,10 +48,10 @@ def told(rng: random.Random) -> Outcome:
 
 def past(spec: JobSpec, trials: int) -> list[str]:
     """The lines of a job with this many trials."""
-    store, folds, rng = MemoryStore(), Folds(), random.Random(0)
+    store, states, rng = MemoryStore(), PolicyStateCache(), random.Random(0)
     store.register(spec)
     for _ in range(trials):
-        store.tell(spec.id, store.ask(spec.id, HERE, folds.decide).number, told(rng))
+        store.tell(spec.id, store.ask(spec.id, HERE, states.decide).number, told(rng))
     return store.export()
 
 
@@ -60,16 +60,16 @@ class Recurring:
 
     def __init__(self, store: Store, policy: str, trials: int) -> None:
         self.spec, self.trials = replace(SPEC, job_id=f"after-{trials}", policy=policy), trials
-        self.store, self.folds, self.rng, self.open = store, Folds(), random.Random(1), 0
+        self.store, self.states, self.rng, self.open = store, PolicyStateCache(), random.Random(1), 0
         store.import_lines(past(self.spec, trials))
         self.job = store.job(self.spec.id)
-        self.cold = microseconds(lambda: self.folds.state(self.job, self.log))
+        self.cold = microseconds(lambda: self.states.state(self.job, self.log))
 
     def log(self, since: LogPoint) -> Log:
         return self.store.log(self.spec.id, since)
 
     def ask(self) -> None:
-        self.open = self.store.ask(self.spec.id, HERE, self.folds.decide).number
+        self.open = self.store.ask(self.spec.id, HERE, self.states.decide).number
 
     def tell(self) -> None:
         self.store.tell(self.spec.id, self.open, told(self.rng))
@@ -77,7 +77,7 @@ class Recurring:
     def decide(self) -> None:
         """Decide with an up-to-date policy state, without the store."""
         ask = Ask(number=self.open + 1, recurrence=self.open + 1, gpus=Gpus("V100", 1, 250.0), eta=0.5)
-        self.folds.decide(self.job, ask, lambda since: Log(since, [], since))
+        self.states.decide(self.job, ask, lambda since: Log(since, [], since))
 
 
 class Bare:

@@ -20,8 +20,8 @@ from zeus.client.api import (
     TrialRef,
 )
 from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
-from zeus.client.folds import Folds
 from zeus.client.origin import here
+from zeus.client.policy_states import PolicyStateCache
 from zeus.errors import AlreadyDone, InputError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Origin, Outcome, Phase, Profiled, Trial, TrialRecord
 from zeus.policy.registry import find_policy
@@ -41,7 +41,7 @@ class LocalJobs:
     Args:
         store: The store, or what opens it when it is first needed. That is called again until it succeeds.
         address: Address of the store, without secrets.
-        folds: The policies' states, to share them with others.
+        states: The policies' states, to share them with others.
         digests: What computes the digests of jobs that have changed.
         origin: Who opens a trial here, and where.
     """
@@ -50,14 +50,14 @@ class LocalJobs:
         self,
         store: Store | Callable[[], Store],
         address: str = "",
-        folds: Folds | None = None,
+        states: PolicyStateCache | None = None,
         digests: DigestWriter | None = None,
         origin: Callable[[], Origin | None] = here,
     ) -> None:
         self._open = store if callable(store) else None
         self._store = None if callable(store) else store
         self._lock = threading.Lock()
-        self._folds = folds or Folds()
+        self._states = states or PolicyStateCache()
         self._digests = digests or DigestsAtOnce(self._refresh)
         self._origin = origin
         self.address = address
@@ -109,9 +109,9 @@ class LocalJobs:
 
         def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
             asked.append(job)
-            return self._folds.decide(job, ask, facts)
+            return self._states.decide(job, ask, facts)
 
-        self._folds.prepare(self.store, job_id)
+        self._states.prepare(self.store, job_id)
         trial = self.store.ask(job_id, request, decide, lease=lease, key=key)
         self.changed(job_id, trial.number)
         return trial, _registered(asked[-1] if asked else self.store.job(job_id))
@@ -136,7 +136,7 @@ class LocalJobs:
         if job.paused_by:
             return Heartbeat(trial, True)
         policy = find_policy(job.spec.policy, job.policy_version)
-        state = self._folds.state_in(self.store, job)
+        state = self._states.state_in(self.store, job)
         return Heartbeat(trial, policy.keep_going(state, trial, so_far.epochs, next_cost))
 
     def tell(self, ref: TrialRef, outcome: Outcome) -> Trial:
@@ -199,7 +199,7 @@ class LocalJobs:
     def _refresh(self, job_id: str) -> None:
         from zeus.client.report import Digests  # imported late: few processes need it
 
-        Digests(self.store, self._folds).refresh(job_id)
+        Digests(self.store, self._states).refresh(job_id)
 
     # ------------------------------------------------------------------ for `zeus jobs`
 
@@ -211,7 +211,7 @@ class LocalJobs:
     def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> Json:
         from zeus.client.report import full, report
 
-        told = full(report(self.store, job_id, self._folds), prices(), self.store.logs.times(job_id), excerpt)
+        told = full(report(self.store, job_id, self._states), prices(), self.store.logs.times(job_id), excerpt)
         return {**told, **current().rights(told["owner"])}
 
     def trials(self, job_id: str, *, newest: int | None = None) -> list[Json]:
@@ -256,7 +256,7 @@ class LocalJobs:
         from zeus.client.report import Digests
         from zeus.client.report.fleet import fleet_of
 
-        return fleet_of(Digests(self.store, self._folds).weeks(math.inf), weeks, last, prices())
+        return fleet_of(Digests(self.store, self._states).weeks(math.inf), weeks, last, prices())
 
     def pause(self, job_id: str, *, paused: bool = True) -> None:
         self.store.pause(job_id, paused=paused)

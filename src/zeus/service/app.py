@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse
 
 from zeus import __version__
 from zeus.client.digest_writer import DigestThread
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report import Digests
 from zeus.job import Checked
 from zeus.service import auth, error_answers, schemas
@@ -72,8 +72,8 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     """Make the application."""
     settings = settings or Settings()
 
-    folds = Folds()
-    digests = DigestThread(Digests(store, folds).refresh)
+    states = PolicyStateCache()
+    digests = DigestThread(Digests(store, states).refresh)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -91,8 +91,8 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         lifespan=life,
     )
     app.state.store, app.state.tokens = store, store.tokens
-    app.state.jobs = LocalJobs(store, folds=folds, digests=digests, origin=lambda: None)
-    app.state.overview = Overview(store)  # with folds of its own: a list of many jobs must not evict those that ask
+    app.state.jobs = LocalJobs(store, states=states, digests=digests, origin=lambda: None)
+    app.state.overview = Overview(store)  # with states of its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     app.state.proxy_sign_in = settings.proxy_sign_in

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, TypeVar
 
-from zeus.client.folds import Folds
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report import Digests
 from zeus.client.report.brief import JobTotals, SavingSums
 from zeus.client.report.digests import Totals
@@ -35,8 +35,10 @@ MANY, OLDEST_SECONDS = 1_000, 5.0  # totals of more jobs are repeated for so lon
 class Overview:
     """Lists and totals of the jobs of a service. What takes long is in the store, for all workers."""
 
-    def __init__(self, store: Store, folds: Folds | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._digests, self._clock = Digests(store, folds, clock), clock
+    def __init__(
+        self, store: Store, states: PolicyStateCache | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._digests, self._clock = Digests(store, states, clock), clock
         self._computing = threading.Lock()
         self._last: tuple[float, Totals] | None = None  # until when, and what
         self._listed: tuple[Totals, list[ListedJob]] | None = None

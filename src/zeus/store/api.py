@@ -339,11 +339,11 @@ class Store(Protocol):
     def keep_snapshot(self, job_id: str, snapshot: Snapshot) -> None:
         """Store a snapshot of a job in place of the one before."""
 
-    def settle(self, job_id: str, gpus: Gpus) -> None:
+    def set_client_gpus(self, job_id: str, gpus: Gpus) -> None:
         """Store the GPUs of a job, for clients that give them only once."""
 
-    def settled(self, job_id: str) -> Gpus | None:
-        """The GPUs that `settle` stored last, or None."""
+    def client_gpus(self, job_id: str) -> Gpus | None:
+        """The GPUs that `set_client_gpus` stored last, or None."""
 
     @property
     def tokens(self) -> Tokens:

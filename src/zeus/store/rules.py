@@ -49,7 +49,7 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
     )
 
 
-def voids(before: Job, after: Job, trials: Iterable[Trial]) -> AlreadyDone | None:
+def check_comparable(before: Job, after: Job, trials: Iterable[Trial]) -> AlreadyDone | None:
     """The error for a revision after which the costs of earlier trials no longer compare; None if there are none."""
     same_include, same_target = before.spec.include == after.spec.include, before.spec.target == after.spec.target
     if same_include and same_target:
@@ -87,7 +87,7 @@ def excused(job: Job, numbers: Iterable[int], at: str, last: int) -> Job:
     return job if all_of_them == job.excused else replace(job, revision=job.revision + 1, at=at, excused=all_of_them)
 
 
-def begun_again(
+def next_generation(
     job: Job, policy_version: int, at: str, generation: str, *, last: int, pulse: str, expected: str | None
 ) -> Job:
     """The first revision of the job's next life, if its pulse is the expected one.
@@ -219,7 +219,7 @@ def is_over(job: JobSpec, tries: Sequence[Trial]) -> bool:
     return bool(offered) and all(missed[size] >= MISSES for size in offered)
 
 
-def meant(job_id: str, trial: Trial, trial_id: str) -> Trial:
+def check_trial_id(job_id: str, trial: Trial, trial_id: str) -> Trial:
     """The trial, if it has this id. An empty id, as from version 0.1, matches any.
 
     Raises:
@@ -244,7 +244,7 @@ def same_life(job: Job, life: str) -> Job:
     return job
 
 
-def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
+def apply_tell(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
     """The trial after this tell; the same object if nothing changes."""
     if outcome.ending is Ending.LOST:
         return trial.lose(sequence, outcome) if trial.ending is Ending.OPEN else trial
@@ -258,7 +258,7 @@ def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
     )
 
 
-def lost(so_far: Outcome | None) -> Outcome | None:
+def check_progress(so_far: Outcome | None) -> Outcome | None:
     """What a renewal reports, checked: its ending must be LOST, as it becomes the outcome if the trial is lost."""
     if so_far is not None and so_far.ending is not Ending.LOST:
         raise InputError(f"so_far={so_far}: give ending LOST for a trial that still runs.")

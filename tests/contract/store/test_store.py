@@ -220,12 +220,12 @@ def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store)
     ask(store)
     store.pardon("asr", 8)
     store.put_profile(KEY, PROFILE)
-    store.settle("asr", V100)
+    store.set_client_gpus("asr", V100)
     again = store.restart("asr", policy_version=2)
     assert again == store.job("asr") and store.revisions("asr") == [again]
     assert (again.spec, again.policy_version, again.revision) == (first.spec, 2, 1)
     assert again.generation != first.generation
-    assert (store.facts("asr"), store.trials("asr"), store.notes("asr"), store.settled("asr")) == ([], [], [], None)
+    assert (store.facts("asr"), store.trials("asr"), store.notes("asr"), store.client_gpus("asr")) == ([], [], [], None)
     assert store.get_profile(KEY) is None
     assert again.first == ask(store).number == 2  # no number is given twice
     sound(store)
@@ -625,7 +625,7 @@ def test_the_pulse_of_a_job_changes_when_its_facts_or_terms_do_and_at_no_other_t
     number = ask(store).number
     before = store.pulse()
     store.renew("asr", number, SO_FAR)
-    store.settle("asr", V100)
+    store.set_client_gpus("asr", V100)
     store.register(SPEC)
     assert store.expire("asr") == []
     assert store.pulse() == before
@@ -722,14 +722,14 @@ def test_a_snapshot_is_kept_until_its_job_is_removed_and_never_exported(place: P
 def test_where_clients_run_is_settled_until_it_is_settled_otherwise(place: Place) -> None:
     store = place.open()
     store.register(SPEC)
-    assert store.settled("asr") is None
-    store.settle("asr", V100)
-    store.settle("asr", A40S)
-    assert place.open().settled("asr") == A40S
+    assert store.client_gpus("asr") is None
+    store.set_client_gpus("asr", V100)
+    store.set_client_gpus("asr", A40S)
+    assert place.open().client_gpus("asr") == A40S
     store.forget("asr")
     store.register(SPEC)
-    assert store.settled("asr") is None
-    for verb in (lambda: store.settle("lm", V100), lambda: store.settled("lm")):
+    assert store.client_gpus("asr") is None
+    for verb in (lambda: store.set_client_gpus("lm", V100), lambda: store.client_gpus("lm")):
         with pytest.raises(NotKnown):
             verb()
 

@@ -14,7 +14,7 @@ import pytest
 from support.launched import Launch
 from support.programs import run_python
 from zeus.client.api import RENEW_SECONDS
-from zeus.client.folds import Folds
+from zeus.client.policy_states import PolicyStateCache
 from zeus.cost import CostModel
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
@@ -282,7 +282,7 @@ def test_on_another_gpu_each_size_is_looked_at_once_and_what_it_needed_before_is
     told = {
         one.batch_size: one for one in here.store.facts("asr") if isinstance(one, Profiled) and "A40" in one.gpu_model
     }
-    state = Folds().state(here.store.job("asr"), partial(here.store.log, "asr"))
+    state = PolicyStateCache().state(here.store.job("asr"), partial(here.store.log, "asr"))
     seen = state.costs(64, told[64].gpu_model)
     epoch = CostModel(SPEC.eta_knob, told[64].max_watts).cost(told[64].joules, told[64].seconds)
     assert seen.count > 1 and seen.mean == pytest.approx(4 * epoch, rel=0.01)

@@ -145,7 +145,7 @@ def begin(store: MemoryStore, owner: str) -> int:
     team, _, name = owner.rpartition("/")
     with acting(Actor(name, "10.0.0.9", owner, team)):
         store.register(read(SPEC, JobSpec))
-        store.settle("asr", HERE.gpus)
+        store.set_client_gpus("asr", HERE.gpus)
         return ask(store).number
 
 

@@ -131,7 +131,7 @@ class Away(MemoryStore):
     def pulse(self, *_: object, **__: object) -> dict[str, str]:
         raise StoreError(f"the store {NOBODY} did not answer at /run/secrets.")
 
-    job = past = export = settled = names = glances = pulse  # type: ignore[assignment]
+    job = past = export = client_gpus = names = glances = pulse  # type: ignore[assignment]
 
 
 def test_a_store_that_is_away_is_one_sentence_whatever_it_says(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from support.paths import ROOT
-from zeus.client.folds import Folds
+from zeus.client.policy_states import PolicyStateCache
 from zeus.job import Ending, Outcome, Target, TrialRecord
 from zeus.job.wire import to_json
 from zeus.profile import LimitSlice, PowerProfile
@@ -370,7 +370,7 @@ def test_totals_of_many_jobs_are_added_up_over_several_requests(store: MemorySto
         number = client.post(f"/api/v1/jobs/{name}/ask", json=PLACE).json()["ask"]["number"]
         client.post(f"/api/v1/jobs/{name}/trials/{number}/tell", json=END)
     ticks = count(step=5)  # each look at this clock takes longer than a request may
-    slow = Overview(store, Folds(), lambda: float(next(ticks)))
+    slow = Overview(store, PolicyStateCache(), lambda: float(next(ticks)))
     first, second = slow.summary(), slow.summary()
     assert (first["jobs"], first["uncounted"], first["trials"]) == (2, 1, 1)
     assert (second["jobs"], second["uncounted"], second["trials"]) == (2, 0, 2)

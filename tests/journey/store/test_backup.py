@@ -36,7 +36,7 @@ def fill(store: Store) -> None:
     store.tell("asr", ask(store).number, Outcome(ending=Ending.CRASHED))
     store.excuse("asr", [2])
     store.pardon("asr", 8)
-    store.settle("asr", HERE.gpus)
+    store.set_client_gpus("asr", HERE.gpus)
     store.profiled("asr", 16, HERE.gpus, joules=1.0, seconds=2.0)
     store.put_profile(
         ProfileKey("asr", 16, "V100", 1), PowerProfile.of([LimitSlice(250.0, 10, 1.0, 200.0)], limits=[250])
@@ -53,7 +53,7 @@ def everything(store: Store) -> object:
         store.audit.read(),
         store.tokens.all(),
         store.logs.find("asr", 1),
-        store.settled("asr"),
+        store.client_gpus("asr"),
         store.trials("asr", running=True),
     )
 

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 from zeus.cli.main import main
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.recurring import RecurringJob
 from zeus.client.report import full, report
 from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
@@ -37,19 +37,19 @@ class Running:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store: Store = open_store(f"sqlite:///{path}")
-        self.folds = Folds()
-        self.overview = Overview(self.store, self.folds)
-        self.job = RecurringJob.register(LocalJobs(self.store, folds=self.folds), SPEC)
+        self.states = PolicyStateCache()
+        self.overview = Overview(self.store, self.states)
+        self.job = RecurringJob.register(LocalJobs(self.store, states=self.states), SPEC)
 
     def look(self) -> tuple[object, object]:
         """What is believed, and what is listed."""
-        told = full(report(self.store, "asr", self.folds))
+        told = full(report(self.store, "asr", self.states))
         return told, self.overview.briefs(sorted(self.store.pulse()))
 
     def look_anew(self) -> tuple[object, object]:
         """The same, by a service that was started now."""
-        told = full(report(self.store, "asr", Folds()))
-        return told, Overview(self.store, Folds()).briefs(sorted(self.store.pulse()))
+        told = full(report(self.store, "asr", PolicyStateCache()))
+        return told, Overview(self.store, PolicyStateCache()).briefs(sorted(self.store.pulse()))
 
     def back_up(self) -> Path:
         """As `sqlite3 zeus.db .backup` does."""
@@ -134,10 +134,10 @@ def test_a_job_that_cannot_be_read_hides_no_other_and_can_be_removed(
     with closing(sqlite3.connect(running.path)) as raw:
         raw.execute("UPDATE zeus_trials SET trial = replace(trial, '805.0', '1e308') WHERE job_id = 'asr'")
         raw.commit()
-    rows = {row["job"]: row for row in Overview(running.store, Folds()).briefs(running.store.pulse())}
+    rows = {row["job"]: row for row in Overview(running.store, PolicyStateCache()).briefs(running.store.pulse())}
     assert (rows["asr"]["phase"], rows["good"]["trials"]) == ("unreadable", 1)
     assert "joules=1e+308" in rows["asr"]["remark"]
-    text = ServiceMetrics(running.store, Overview(running.store, Folds())).text().decode()
+    text = ServiceMetrics(running.store, Overview(running.store, PolicyStateCache())).text().decode()
     assert 'zeus_job_recurrences{zeus_job="good"} 1.0' in text
     url = ("--store", f"sqlite:///{running.path}")
     for arguments, code in ((["list"], 0), (["forget", "asr", "--yes"], 2), (["forget", "asr", "--yes", "--force"], 0)):

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.laws import examples
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.recurring import RecurringJob
 from zeus.client.report import Digests, brief, report
 from zeus.client.report import digests as module
@@ -234,22 +234,22 @@ def ask(store: Store, name: str) -> int:
 
 
 def test_a_past_is_folded_before_its_job_is_locked(store: Store) -> None:
-    folds, asked = Folds(), list[LogPoint]()
+    states, asked = PolicyStateCache(), list[LogPoint]()
 
     def facts(since: LogPoint) -> Log:
         asked.append(since)
         return store.log("asr", since)
 
-    folds.prepare(store, "asr")
-    folds.state(store.job("asr"), facts)  # as an ask does while it holds the job
+    states.prepare(store, "asr")
+    states.state(store.job("asr"), facts)  # as an ask does while it holds the job
     assert asked == [LogPoint(2, store.log("asr").end.mark)] != [START]
-    folds.prepare(store, "unknown")  # the ask itself says what is wrong
+    states.prepare(store, "unknown")  # the ask itself says what is wrong
 
 
 def test_of_several_that_ask_for_one_job_the_first_folds_its_past(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folds, read, others = Folds(), list[LogPoint](), threading.Barrier(4)
+    states, read, others = PolicyStateCache(), list[LogPoint](), threading.Barrier(4)
     log = store.log
 
     def slow(job_id: str, since: LogPoint = START) -> Log:
@@ -261,7 +261,7 @@ def test_of_several_that_ask_for_one_job_the_first_folds_its_past(
 
     def ask() -> None:
         others.wait()
-        folds.prepare(store, "asr")
+        states.prepare(store, "asr")
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for one in threads:

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.laws import examples
-from zeus.client import snapshots
-from zeus.client.folds import SNAPSHOT_EVERY, Folds
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import SNAPSHOT_EVERY, PolicyStateCache, read_snapshot, take_snapshot
 from zeus.errors import StoreError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
 from zeus.policy.registry import POLICIES
@@ -84,7 +83,7 @@ def test_a_state_that_continues_from_a_snapshot_is_the_one_folded_from_the_start
     state = start = POLICIES[policy].start(job.spec)
     for event in events[:at]:
         state = POLICIES[policy].observe(state, event)
-    again = snapshots.read(snapshots.take(job, LogPoint(at, "m"), state), job, start)
+    again = read_snapshot(take_snapshot(job, LogPoint(at, "m"), state), job, start)
     assert again == state
     for event in events[at:]:
         state, again = POLICIES[policy].observe(state, event), POLICIES[policy].observe(again, event)
@@ -98,7 +97,9 @@ def test_a_process_that_does_not_know_a_job_reads_only_what_came_after_its_snaps
     assert taken is not None
     store.read.clear()
     job = store.job("asr")
-    assert Folds().state_in(store, job) == Folds().state(job, lambda since: store.log("asr", since))
+    assert PolicyStateCache().state_in(store, job) == PolicyStateCache().state(
+        job, lambda since: store.log("asr", since)
+    )
     assert store.read == [taken.point, START]
     assert store.log("asr").end.sequence - taken.point.sequence < 2 * SNAPSHOT_EVERY
 
@@ -108,8 +109,8 @@ def test_a_snapshot_that_is_damaged_or_of_another_past_is_not_used() -> None:
     live(store, "structured", 0, 1, SNAPSHOT_EVERY)
     job, taken = store.job("asr"), store.snapshot("asr")
     assert taken is not None
-    right = Folds().state(job, lambda since: store.log("asr", since))
-    another = snapshots.take(replace(job, generation="another"), taken.point, right)
+    right = PolicyStateCache().state(job, lambda since: store.log("asr", since))
+    another = take_snapshot(replace(job, generation="another"), taken.point, right)
     for wrong in (
         taken._replace(state=taken.state[:-1] + bytes([taken.state[-1] ^ 1])),
         taken._replace(state=b""),
@@ -119,7 +120,7 @@ def test_a_snapshot_that_is_damaged_or_of_another_past_is_not_used() -> None:
         another,
     ):
         store.keep_snapshot("asr", wrong)
-        assert Folds().state_in(store, job) == right
+        assert PolicyStateCache().state_in(store, job) == right
         assert store.read[-1] == START
 
 
@@ -127,7 +128,7 @@ def test_a_job_that_was_revised_is_folded_again_from_its_start() -> None:
     store = Counting()
     live(store, "structured", 0, 1, SNAPSHOT_EVERY)
     job = store.register(replace(spec(), eta_knob=0.9))
-    Folds().state_in(store, job)
+    PolicyStateCache().state_in(store, job)
     assert store.read[-1] == START
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.store_places import SPEC
-from zeus.client.folds import Folds, as_of_now
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import PolicyStateCache, as_of_now
 from zeus.client.recurring import RecurringJob
 from zeus.errors import LaunchError
 from zeus.job import Ending, Gpus, Outcome, Trial, replace
@@ -113,7 +113,7 @@ def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) ->
         job.tell(job.ask(HERE).number, end)
         if end is ends[0]:
             job.excuse([1])
-        states.append(Folds().state(store.job("asr"), partial(store.log, "asr")))
+        states.append(PolicyStateCache().state(store.job("asr"), partial(store.log, "asr")))
         assert job.ask(HERE).batch_size == 16  # the default once more
     assert states[0] == states[1]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.store_places import SPEC
-from zeus.client.folds import Folds
 from zeus.client.local import LocalJobs
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
 from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase, Trial, replace
@@ -66,7 +66,7 @@ def test_what_an_epoch_costs_is_not_taken_from_a_run_in_another_unit(policy: str
         job = RecurringJob.register(LocalJobs(store), replace(SPEC, policy=policy, mab_seed=1))
         job.tell(job.ask(HERE).number, outcome)
         store.register(replace(store.job("asr").spec, eta_knob=0.25))
-        states.append(Folds().state(store.job("asr"), partial(store.log, "asr")))
+        states.append(PolicyStateCache().state(store.job("asr"), partial(store.log, "asr")))
     assert states[0] == states[1]
 
 
@@ -88,7 +88,7 @@ def told(spec: dict[str, Any], *etas: float) -> tuple[RecurringJob, MemoryStore]
 
 def mean_of_8(store: MemoryStore) -> tuple[float, list[float]]:
     job = store.job("asr")
-    state = Folds().state(job, partial(store.log, "asr"))
+    state = PolicyStateCache().state(job, partial(store.log, "asr"))
     limits = [
         repriced(kept.trial, job.spec.eta_knob).decision.cost_limit
         for kept in store.trials("asr")

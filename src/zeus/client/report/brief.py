@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from zeus.client.folds import Folds
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report.energy import Energy, Hours, energy_of, footprint, is_flat, without_hours
 from zeus.client.report.job_report import JobReport, report
 from zeus.client.report.json import default_json, footprint_json, priced_saving, recurrence_json, saving_json
@@ -89,8 +89,8 @@ class _Row(msgspec.Struct, array_like=True):
     """A brief without running trials and rates, and the energy of the recurrences that it prices."""
 
     brief: Json
-    last: Energy
-    recent: Energy
+    last: msgspec.Raw  # this and the next are read only for a reader who gives rates
+    recent: msgspec.Raw
 
 
 class _Hours(msgspec.Struct, array_like=True):
@@ -191,23 +191,15 @@ class JobDigest(NamedTuple):
         energies = [totals.used, totals.compared, self.last, self.recent]
         hours = _Hours(*([part.hours for part in energy] for energy in energies))
         used, compared, last, recent = map(without_hours, energies)
-        texts = (replace(totals, used=used, compared=compared), _Row(self.brief, last, recent), hours, self.weeks)
+        row = (self.brief, last, recent)
+        texts = (replace(totals, used=used, compared=compared), row, hours, self.weeks)
         return Digest(stamp, *(msgspec.json.encode(one).decode() for one in texts))
-
-    @classmethod
-    def from_store(cls, kept: Digest, running: Sequence[TrialRecord], prices: Prices) -> JobDigest:
-        """Read a digest for a reader who pays these prices."""
-        totals, row = totals_from_store(kept, prices), _row.decode(kept.brief)
-        last, recent = row.last, row.recent
-        if not is_flat(prices):
-            hours = _hours.decode(kept.hours)
-            last, recent = _with_hours(last, hours.last), _with_hours(recent, hours.recent)
-        return cls(totals, row.brief, last, recent, running)
 
 
 _totals = msgspec.json.Decoder(JobTotals)
 _row = msgspec.json.Decoder(_Row)
 _hours = msgspec.json.Decoder(_Hours)
+_energy = msgspec.json.Decoder(Energy)
 _decode_weeks = msgspec.json.Decoder(JobWeeks).decode
 
 
@@ -219,6 +211,18 @@ def totals_from_store(kept: Digest, prices: Prices) -> JobTotals:
     hours = _hours.decode(kept.hours)
     used, compared = _with_hours(totals.used, hours.used), _with_hours(totals.compared, hours.compared)
     return replace(totals, used=used, compared=compared)
+
+
+def brief_from_store(kept: Digest, running: Sequence[TrialRecord], prices: Prices) -> Json:
+    """The brief of a job for a reader who pays these prices."""
+    row = _row.decode(kept.brief)
+    if not running and not prices.is_given:
+        return {**row.brief, "state": state_of(row.brief)}
+    last, recent = _energy.decode(row.last), _energy.decode(row.recent)
+    if not is_flat(prices):
+        hours = _hours.decode(kept.hours)
+        last, recent = _with_hours(last, hours.last), _with_hours(recent, hours.recent)
+    return JobDigest(totals_from_store(kept, prices), row.brief, last, recent, running).shown(prices)
 
 
 def weeks_from_store(kept: Digest) -> JobWeeks:
@@ -243,7 +247,7 @@ def brief(report: JobReport, prices: Prices = NO_PRICES) -> Json:
     return JobDigest.of(report).shown(prices)
 
 
-def digest_of(store: Store, job_id: str, folds: Folds | None = None) -> JobDigest:
+def digest_of(store: Store, job_id: str, states: PolicyStateCache | None = None) -> JobDigest:
     """The digest of a job in this store. A job that cannot be read gets one that says why.
 
     Raises:
@@ -251,7 +255,7 @@ def digest_of(store: Store, job_id: str, folds: Folds | None = None) -> JobDiges
         StoreError: The store did not answer.
     """
     try:
-        found = JobDigest.of(report(store, job_id, folds))
+        found = JobDigest.of(report(store, job_id, states))
         json.dumps(found.brief, allow_nan=False)
         return found
     except (NotKnown, StoreError):

@@ -8,8 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from zeus import __version__
-from zeus.client.folds import Folds
-from zeus.client.report.brief import JobDigest, JobTotals, digest_of, totals_from_store, weeks_from_store
+from zeus.client.policy_states import PolicyStateCache
+from zeus.client.report.brief import (
+    JobDigest,
+    JobTotals,
+    brief_from_store,
+    digest_of,
+    totals_from_store,
+    weeks_from_store,
+)
 from zeus.client.report.energy import is_flat
 from zeus.client.report.weeks import JobWeeks
 from zeus.errors import InputError, NotKnown, StoreError
@@ -42,12 +49,14 @@ class Digests:
 
     Args:
         store: Where the jobs are.
-        folds: The policies' states, to share them with others.
+        states: The policies' states, to share them with others.
         clock: Shows seconds.
     """
 
-    def __init__(self, store: Store, folds: Folds | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._folds, self._clock = store, folds or Folds(), clock
+    def __init__(
+        self, store: Store, states: PolicyStateCache | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._states, self._clock = store, states or PolicyStateCache(), clock
 
     def briefs(self, prices: Prices, job_ids: Iterable[str] | None = None) -> list[Json]:
         """The briefs of these jobs in this order, or of all jobs by name. A job that is not there is left out."""
@@ -60,7 +69,7 @@ class Digests:
             if name in fresh:
                 rows.append(fresh[name].shown(prices))
             elif name not in missing and (digest := found[name].digest) is not None:
-                rows.append(JobDigest.from_store(digest, found[name].running, prices).shown(prices))
+                rows.append(brief_from_store(digest, found[name].running, prices))
         return rows
 
     def totals(self, prices: Prices, seconds: float) -> Totals:
@@ -117,7 +126,7 @@ class Digests:
         try:
             for name, one in missing.items():
                 try:
-                    digest = digest_of(self._store, name, self._folds)
+                    digest = digest_of(self._store, name, self._states)
                 except NotKnown:
                     continue
                 if digest.brief["phase"] != "unreadable":  # another version of Zeus may read it

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from zeus.client.folds import Folds, as_of_now, paused_decision
+from zeus.client.policy_states import PolicyStateCache, as_of_now, paused_decision
 from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Gpus, Pardoned, Profiled, TrialRecord, replace
@@ -80,7 +80,7 @@ class JobReport:
         return () if self.gpus is None else self.ledger.points(self.gpus.label)
 
 
-def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
+def report(store: Store, job_id: str, states: PolicyStateCache | None = None) -> JobReport:
     """Read a job. This writes nothing: a trial whose lease has lapsed becomes lost at the next ask, not here.
 
     Raises:
@@ -95,7 +95,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     except InputError as unknown:  # another version of Zeus made the job; its trials can be shown all the same
         stuck = str(unknown)
     else:
-        state = (folds or Folds()).state_in(store, job)
+        state = (states or PolicyStateCache()).state_in(store, job)
         if gpus is not None:
             last = trials[-1].trial.ask
             ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)

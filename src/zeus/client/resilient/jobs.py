@@ -45,7 +45,7 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.settings import patience as patience_to_begin
 from zeus.settings import time_limits
 from zeus.store.api import LEASE_SECONDS
-from zeus.store.rules import lost, told
+from zeus.store.rules import apply_tell, check_progress
 from zeus.trial.knowledge import Knowledge
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class ResilientJobs:
         lease: float = LEASE_SECONDS,
     ) -> Heartbeat:
         """As in `JobsApi`. If the store is unreachable, the trial's own cost limit decides."""
-        lost(so_far)
+        check_progress(so_far)
         cached = self._cached(ref)
         if cached is None or ref.number < ALONE:
             try:
@@ -212,7 +212,7 @@ class ResilientJobs:
                 opened on another machine: the report waits, but the ended trial cannot be returned.
         """
         cached = self._cached(ref)
-        after = None if cached is None else told(ref.job_id, cached.trial, outcome, cached.trial.sequence + 1)
+        after = None if cached is None else apply_tell(ref.job_id, cached.trial, outcome, cached.trial.sequence + 1)
         if cached is not None and after is cached.trial:  # reported before
             return after
         sent = self._send_at_last(self._ending(ref, cached, outcome))

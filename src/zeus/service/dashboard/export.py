@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from zeus.client.folds import Folds
+from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report import full, profiles_json, report, unreadable
 from zeus.client.report.brief import JobDigest
 from zeus.client.report.digests import Weeks
@@ -30,11 +30,11 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     Raises:
         NotKnown: One of `job_ids` is not in the store.
     """
-    folds, rows, shown, profiles = Folds(), list[Json](), dict[str, Json](), dict[str, list[Json]]()
+    states, rows, shown, profiles = PolicyStateCache(), list[Json](), dict[str, Json](), dict[str, list[Json]]()
     digests = dict[str, JobDigest]()
     for name in sorted(store.pulse()) if job_ids is None else job_ids:
         try:
-            told, digests[name] = _told(store, name, folds)
+            told, digests[name] = _told(store, name, states)
         except NotKnown:
             raise
         except InputError as wrong:
@@ -54,12 +54,12 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     return embed(data)
 
 
-def _told(store: Store, name: str, folds: Folds) -> tuple[Json, JobDigest]:
+def _told(store: Store, name: str, states: PolicyStateCache) -> tuple[Json, JobDigest]:
     """What the page shows of a job, and its digest, which is added to the totals."""
     digests = list[JobDigest]()
 
     def told() -> Json:
-        found = report(store, name, folds)
+        found = report(store, name, states)
         digests.append(JobDigest.of(found))
         rows = digests[0].shown(prices())
         return {"brief": rows, "full": full(found, prices()), "profiles": profiles_json(store, name)}

@@ -87,7 +87,7 @@ def register(request: Request, response: Response, body: Annotated[Json, schemas
         response.status_code = 200
         spec = replace(spec, **{name: getattr(known, name) for name in OURS - given.keys()})
     job = store.register(spec, policy_version=named_policy(spec.policy).version, revise=False)
-    store.settle(job.id, Gpus(place.gpu_model, place.number_of_gpus, place.max_power))
+    store.set_client_gpus(job.id, Gpus(place.gpu_model, place.number_of_gpus, place.max_power))
     told = {name: value for name, value in spec_json(job.spec).items() if name not in LATER}
     return {**told, **plain(place)}
 
@@ -96,12 +96,12 @@ def register(request: Request, response: Response, body: Annotated[Json, schemas
 def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> Json:
     """Open a trial. A recurrence whose last trial failed is continued before another begins."""
     store = store_of(request)
-    settled = store.settled(job_id)
-    if settled is None:
+    gpus = store.client_gpus(job_id)
+    if gpus is None:
         raise InputError(
             f"job {job_id!r} was not registered with POST /jobs, so its GPUs are not known. Register it first."
         )
-    trial, _ = jobs_of(request).ask(job_id, settled, lease=DAY, resume=True)
+    trial, _ = jobs_of(request).ask(job_id, gpus, lease=DAY, resume=True)
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 

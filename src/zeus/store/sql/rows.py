@@ -192,7 +192,7 @@ def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) ->
     known = to_job(row)
     if job == known:
         return job
-    if not void and (refused := rules.voids(known, job, _each_trial(db, row))) is not None:
+    if not void and (refused := rules.check_comparable(known, job, _each_trial(db, row))) is not None:
         raise refused
     text = dumps(jsonl.job_to_json(job))
     db.run(_ADD_REVISION, job_id=job.id, revision=job.revision, job=text)
@@ -253,7 +253,7 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
     if found is None:
         raise rules.no_trial(job.id, number, job.trials)
     kept = to_kept(found)
-    rules.meant(job.id, kept.trial, trial_id)
+    rules.check_trial_id(job.id, kept.trial, trial_id)
     return kept
 
 

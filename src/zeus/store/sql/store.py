@@ -153,7 +153,7 @@ class SqlStore:
             row, now = take(db, job_id, removes=True), utc(db.now())
             known, found = rows.to_job(row), rows.pulse_of(row)
             life, last = uuid4().hex, row.trials
-            job = rules.begun_again(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
+            job = rules.next_generation(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
             note(db, job_id, Action.RESET, {"trials": rows.count_of(db, row)})
             rows.restart_job(db, job)
             return job
@@ -204,7 +204,7 @@ class SqlStore:
         trial_id: str = "",
         lease: float = LEASE_SECONDS,
     ) -> Trial:
-        so_far = rules.lost(so_far)
+        so_far = rules.check_progress(so_far)
         with self._write() as db:
             row = take(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
@@ -217,7 +217,7 @@ class SqlStore:
         with self._write() as db:
             row = take(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
-            trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
+            trial = rules.apply_tell(job_id, kept.trial, outcome, row.sequence + 1)
             if trial is not kept.trial:
                 now = utc(db.now())
                 rows.change_trial(db, job_id, replace(kept, trial=trial, changed_at=now, leased_until=None))
@@ -341,11 +341,11 @@ class SqlStore:
         with self._write() as db:
             cache_rows.put_snapshot(db, job_id, snapshot)
 
-    def settle(self, job_id: str, gpus: Gpus) -> None:
+    def set_client_gpus(self, job_id: str, gpus: Gpus) -> None:
         with self._write() as db:
             profile_rows.put_place(db, take(db, job_id).id, gpus)
 
-    def settled(self, job_id: str) -> Gpus | None:
+    def client_gpus(self, job_id: str) -> Gpus | None:
         with self._read() as db:
             return profile_rows.find_place(db, rows.find_job(db, job_id).id)
 

@@ -1,4 +1,9 @@
-"""Policy states, folded from the facts of their jobs and cached between asks."""
+"""Policy states, folded from the facts of their jobs and cached between asks.
+
+So that a process need not fold the whole past of a job that it does not know yet, the store keeps a snapshot of the
+state. It is a cache beside the facts, used only for the same revision of the job, the same policy and the same version
+of Zeus, and only while its point is still part of the job's history. It may be thrown away at any time.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +11,36 @@ import contextlib
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
-from zeus.client import snapshots
+import msgspec
+import numpy as np
+
+from zeus import __version__
 from zeus.errors import InputError, StoreError
 from zeus.job import Ask, Decision, Ending, Event, Phase, Trial
 from zeus.policy.api import decided
 from zeus.policy.registry import find_policy
 from zeus.policy.repricing import repriced
-from zeus.store.api import START, Facts, Job, LogPoint, Store
+from zeus.store.api import START, Facts, Job, LogPoint, Snapshot, Store
 
-KEPT = 2_000  # cached folds, some kilobytes each
+KEPT = 2_000  # cached states, some kilobytes each
 TURNS = 64  # locks; jobs that share one rarely meet
 SNAPSHOT_EVERY = 64  # events after which the store gets another snapshot, which is about a kilobyte
+SUM_BYTES = 4  # before the state: its CRC-32
 
 
 @dataclass(frozen=True, slots=True)
-class _Fold:
+class _State:
     job: Job  # as it was folded
     point: LogPoint
     state: Any
     stored: int = 0  # the sequence number of the last snapshot
 
 
-class Folds:
+class PolicyStateCache:
     """A cache of policy states, each folded up to some point of its job's history and continued from there.
 
     If a store was restored from a backup, the cached point is no longer part of its history: the state is then folded
@@ -37,7 +48,7 @@ class Folds:
     """
 
     def __init__(self) -> None:
-        self._folds: dict[str, _Fold] = {}
+        self._states: dict[str, _State] = {}
         self._lock = threading.Lock()
         self._turns = [threading.Lock() for _ in range(TURNS)]
 
@@ -45,7 +56,7 @@ class Folds:
         """The state of the job's policy after all of its facts."""
         policy = find_policy(job.spec.policy, job.policy_version)
         with self._lock:
-            cached = self._folds.get(job.id)  # not removed: concurrent callers start from it too
+            cached = self._states.get(job.id)  # not removed: concurrent callers start from it too
         since = START if cached is None or cached.job != job else cached.point
         log = facts(since)
         if cached is None or log.begin == START:
@@ -55,7 +66,7 @@ class Folds:
         for event in log.events:
             if (now := as_of_now(job, event)) is not None:
                 state = policy.observe(state, now)
-        self._keep(_Fold(job, log.end, state, stored))
+        self._keep(_State(job, log.end, state, stored))
         return state
 
     def state_in(self, store: Store, job: Job) -> Any:
@@ -64,15 +75,15 @@ class Folds:
         A process that does not know the job starts from the store's snapshot, and sometimes stores a newer one.
         """
         with self._lock:
-            cached = self._folds.get(job.id)
+            cached = self._states.get(job.id)
         if cached is None or cached.job != job:
             self._start_from_snapshot(store, job)
         state = self.state(job, partial(store.log, job.id))
         with self._lock:
-            fold = self._folds.get(job.id)
+            fold = self._states.get(job.id)
         if fold is not None and fold.point.sequence - fold.stored >= SNAPSHOT_EVERY:
             with contextlib.suppress(StoreError, InputError):  # it is busy or read-only
-                store.keep_snapshot(job.id, snapshots.take(fold.job, fold.point, fold.state))
+                store.keep_snapshot(job.id, take_snapshot(fold.job, fold.point, fold.state))
             self._keep(replace(fold, stored=fold.point.sequence))
         return state
 
@@ -83,21 +94,21 @@ class Folds:
         """
         with self._turns[hash(job_id) % TURNS], contextlib.suppress(InputError):  # the ask itself says what is wrong
             with self._lock:
-                cached = self._folds.get(job_id)
+                cached = self._states.get(job_id)
             self.state_in(store, store.job(job_id) if cached is None else cached.job)
 
     def _start_from_snapshot(self, store: Store, job: Job) -> None:
         if (found := store.snapshot(job.id)) is not None:
             start = find_policy(job.spec.policy, job.policy_version).start(job.spec)
-            if (state := snapshots.read(found, job, start)) is not None:
-                self._keep(_Fold(job, found.point, state, found.point.sequence))
+            if (state := read_snapshot(found, job, start)) is not None:
+                self._keep(_State(job, found.point, state, found.point.sequence))
 
-    def _keep(self, fold: _Fold) -> None:
+    def _keep(self, found: _State) -> None:
         with self._lock:
-            self._folds.pop(fold.job.id, None)  # so that the newest entries are last
-            self._folds[fold.job.id] = fold
-            while len(self._folds) > KEPT:
-                del self._folds[next(iter(self._folds))]
+            self._states.pop(found.job.id, None)  # so that the newest entries are last
+            self._states[found.job.id] = found
+            while len(self._states) > KEPT:
+                del self._states[next(iter(self._states))]
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """The callback for `Store.ask`."""
@@ -132,3 +143,44 @@ def as_of_now(job: Job, event: Event) -> Event | None:
     if crashed and event.number in job.excused and event.outcome is not None and not event.outcome.epochs:
         return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=event.ended)
     return repriced(event, job.spec.eta_knob)
+
+
+def take_snapshot(job: Job, point: LogPoint, state: Any) -> Snapshot:
+    """A snapshot of the state of this job's policy at this point of its history."""
+    body = msgspec.msgpack.encode(state, enc_hook=_to_list)
+    return Snapshot(_stamp(job, type(state)), point, crc32(body).to_bytes(SUM_BYTES) + body)
+
+
+def read_snapshot(snapshot: Snapshot, job: Job, start: Any) -> Any:
+    """The state in a snapshot, or None if it is not of this job as it is now, or is damaged.
+
+    Args:
+        snapshot: As it was stored.
+        job: The job.
+        start: The state that its policy starts with, which has the same type.
+    """
+    body = snapshot.state[SUM_BYTES:]
+    if snapshot.stamp != _stamp(job, type(start)) or crc32(body).to_bytes(SUM_BYTES) != snapshot.state[:SUM_BYTES]:
+        return None
+    try:
+        return msgspec.msgpack.decode(body, type=type(start), dec_hook=_from_list)
+    except (msgspec.MsgspecError, InputError):  # the policy's state has other fields now
+        return None
+
+
+def _stamp(job: Job, kind: type[Any]) -> str:
+    """What a state depends on besides the events."""
+    facts = blake2b(msgspec.json.encode(job), digest_size=12).hexdigest()
+    return f"{__version__}:{job.policy_version}:{kind.__qualname__}:{facts}"
+
+
+def _to_list(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise NotImplementedError(type(value))
+
+
+def _from_list(kind: Any, value: Any) -> Any:
+    if getattr(kind, "__origin__", kind) is np.ndarray:
+        return np.array(value)
+    raise NotImplementedError(kind)
