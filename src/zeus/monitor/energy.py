@@ -22,14 +22,14 @@ NoCounter keeps the strikes from before the gap: if one is left after the readin
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zeus.lazy import lazy_getattr
-from zeus.monitor.sample_curve import CurvePoint, Sample, SampleCurve, Sensor, doubt_of_gap, doubt_of_part
+from zeus.monitor.sample_curve import CurvePoint, Sample, SampleCurve, Sensor, doubt_of_gap
 
 __getattr__ = lazy_getattr(  # names of the existing package; this module itself stays pure
     __name__, {"Measurement": "zeus.monitor.measurement", "ZeusMonitor": "zeus.monitor.window"}
@@ -316,16 +316,19 @@ class EnergyCurve(SampleCurve):
 
 
 class CounterCurve:
-    """Cumulative energy of a card that reports its counter and no power: straight lines between the readings.
+    """Cumulative energy of a card that reports its counter and no power.
+
+    The counter lags by up to a step. So the energy up to a moment is at least what the counter showed then, and at most
+    what it shows a step later. Nothing else is known but the card's ceiling, because power may change at any time.
 
     >>> curve = CounterCurve()
     >>> for second in range(5):
     ...     curve.add_counter(second, 1e6 + 300.0 * second)
-    >>> curve.between(curve.at(1.0), curve.at(3.0)).joules
+    >>> round(curve.between(curve.at(1.0), curve.at(3.0)).joules, 6)
     600.0
     """
 
-    KEEP = 2048  # points, at least
+    KEEP = 2048  # readings, at least
     STILL = 10  # steps: a counter that does not move for longer is wrong, because a running card draws power
     wants_counter = True
 
@@ -333,62 +336,69 @@ class CounterCurve:
         self.counter_step = counter_step
         self.ceiling = ceiling  # the card never draws more watts than this
         self._last = (math.nan, math.nan)  # moment and counter, whether or not the counter had moved
-        self._watts = math.nan  # mean power between the two latest readings that differ
-        self._points: list[CurvePoint] = []  # one for each reading that differs; at `watts` the counter may lag
+        self._watts = 0.0  # mean power between the two latest readings that differ
+        self._readings: list[CurvePoint] = []  # those that differ; joules since the first
 
     def add_counter(self, moment: float, joules: float) -> None:
         """A reading of the energy counter. It is ignored if the counter has not moved."""
         if not math.isfinite(joules):
             return
         (seen, counter), self._last = self._last, (moment, joules)
-        if not self._points:
-            self._points.append(CurvePoint(0.0, moment))
+        if not self._readings:
+            self._readings.append(CurvePoint(0.0, moment))
         elif joules != counter:
-            last, before = self._points[-1], 0.0 if math.isnan(self._watts) else self._watts
+            last = self._readings[-1]
             seconds, used = moment - last.moment, joules - counter
             most = self.ceiling * (seconds + self.counter_step)
             stood = seen - last.moment > self.STILL * self.counter_step
-            if stood or not 0 < used <= most:  # it stood still, began at 0 again, or jumped
-                used = joules if not stood and 0 <= joules <= most else before * seconds
-                missed = doubt_of_gap(used, seconds, self.ceiling)
-            else:  # if it is so low that it may have begun at 0 unnoticed, its energy is a guess
-                missed = doubt_of_gap(used, seconds, self.ceiling) if joules <= most else 0.0
-            mean = used / seconds if seconds > 0 else 0.0
-            # Where power changes, the counter's last step may hide as much of the change as it has shown.
-            hidden = 0.0 if math.isnan(self._watts) else abs(mean - self._watts) * seconds / self.counter_step
-            watts = min(mean + hidden, max(mean, self.ceiling))
-            self._points.append(CurvePoint(last.joules + used, moment, watts=watts, missed=last.missed + missed))
-            self._watts = mean
-            if len(self._points) > 2 * self.KEEP:
-                del self._points[: self.KEEP]
+            is_wrong = stood or not 0 < used <= most  # it stood still, began at 0 again, or jumped
+            if is_wrong:
+                used = joules if not stood and 0 <= joules <= most else self._watts * seconds
+            is_guess = is_wrong or joules <= most  # or so low that it may have begun at 0 unnoticed
+            missed = doubt_of_gap(used, seconds + self.counter_step, self.ceiling) if is_guess else 0.0
+            self._readings.append(CurvePoint(last.joules + used, moment, missed=last.missed + missed))
+            self._watts = used / seconds if seconds > 0 else 0.0
+            if len(self._readings) > 2 * self.KEEP:
+                del self._readings[: self.KEEP]
 
     @property
     def oldest(self) -> float:
         """Earliest moment that can be asked about, +inf before the first reading."""
-        return self._points[0].moment if self._points else math.inf
+        return self._readings[0].moment if self._readings else math.inf
 
     def covers(self, moment: float) -> bool:
-        """Whether there is a reading at or after this moment."""
-        return bool(self._points) and moment <= self._points[-1].moment
+        """Whether the counter has shown all that was used up to this moment."""
+        return bool(self._readings) and moment + self.counter_step <= self._readings[-1].moment
 
     def at(self, moment: float) -> CurvePoint:
-        """The curve at a covered moment."""
-        k = max(1, bisect_right(self._points, moment, key=lambda point: point.moment))
-        begin, end = self._points[k - 1], self._points[min(k, len(self._points) - 1)]
-        seconds = end.moment - begin.moment
-        if seconds <= 0:
-            return replace(end, moment=moment)
-        share = min(max((moment - begin.moment) / seconds, 0.0), 1.0)
-        # The counter lags by anything up to counter_step. Between two readings only the sum is known.
-        part = max(0.0, min(moment - begin.moment, end.moment - moment))
-        unsure = end.watts * self.counter_step / math.sqrt(12)
-        unsure += doubt_of_part(end.joules - begin.joules, part, seconds, self.ceiling) / 2
-        joules = begin.joules + (end.joules - begin.joules) * share
-        missed = begin.missed + (end.missed - begin.missed) * share
-        return CurvePoint(joules, moment, edge=unsure, watts=end.watts, missed=missed)
+        """The curve at a covered moment: the line through the readings, within what they allow."""
+        step, middle = self.counter_step, moment + self.counter_step / 2  # the counter is half a step late on average
+        before, after, shown = self._last_until(moment), self._first_from(moment), self._first_from(moment + step)
+        least = max(before.joules, after.joules - self.ceiling * (after.moment - moment))
+        most = min(shown.joules, before.joules + self.ceiling * (moment - before.moment + step))
+        if shown.missed > before.missed:  # what was used in between is a guess
+            least, most = before.joules, before.joules + self.ceiling * (moment - before.moment + step)
+        joules = _on_line(self._last_until(middle), self._first_from(middle), middle).joules
+        joules = min(max(joules, least), most)
+        missed = _on_line(before, after, moment).missed
+        return CurvePoint(joules, moment, edge=max(most - joules, joules - least), missed=missed)
+
+    def _last_until(self, moment: float) -> CurvePoint:
+        k = bisect_right(self._readings, moment, key=lambda reading: reading.moment)
+        return self._readings[max(k - 1, 0)]
+
+    def _first_from(self, moment: float) -> CurvePoint:
+        k = bisect_left(self._readings, moment, key=lambda reading: reading.moment)
+        return self._readings[min(k, len(self._readings) - 1)]
 
     def between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
-        """Energy between two points of this curve, with its error bound (95 %)."""
-        least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or outside
-        error = max(least, 2 * math.hypot(begin.edge, end.edge))
-        return estimate(begin, end, error, Source.COUNTER, self.ceiling)
+        """Energy between two points of this curve, with the most by which it can be wrong."""
+        return estimate(begin, end, begin.edge + end.edge, Source.COUNTER, self.ceiling)
+
+
+def _on_line(begin: CurvePoint, end: CurvePoint, moment: float) -> CurvePoint:
+    """The point at this moment on the line between two others."""
+    seconds = end.moment - begin.moment
+    share = min(max((moment - begin.moment) / seconds, 0.0), 1.0) if seconds > 0 else 1.0
+    joules, missed = (b + (e - b) * share for b, e in ((begin.joules, end.joules), (begin.missed, end.missed)))
+    return CurvePoint(joules, moment, missed=missed)
