@@ -1,4 +1,4 @@
-"""Every exception that Zeus raises on purpose, as a tree.
+"""Every exception that Zeus raises on purpose, as a tree, and how a command ends with one.
 
     ZeusError
     ├── InputError (also a ValueError)      the user's input cannot be used; nothing was changed
@@ -28,11 +28,21 @@
     └── StoreError                          the store did not answer; training goes on without it
 
 Messages say what happened, with which value, and what to do.
+
+Exit codes: 0 done · 1 failed · 2 bad input or usage · 3 the target was not reached · 128 + N ended by signal N
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+DONE: Final = 0
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+NOT_REACHED: Final = 3
+INTERRUPTED: Final = 130  # by Ctrl-C
+TERMINATED: Final = 143  # by SIGTERM
 
 
 class ZeusError(Exception):
@@ -129,6 +139,17 @@ class EngineError(ZeusError):
 
 class StoreError(ZeusError):
     """The store did not answer: it is unreachable, busy for too long, or broken. Training goes on without it."""
+
+
+def exit_status(error: ZeusError) -> tuple[int, str]:
+    """How a command ends with this error: its exit code, and its line on standard error.
+
+    >>> exit_status(InputError("--port 0: give 1 to 65535."))
+    (2, 'zeus: --port 0: give 1 to 65535.')
+    >>> exit_status(ZeusError("the store did not answer."))
+    (1, 'zeus: the store did not answer.')
+    """
+    return BAD_INPUT if isinstance(error, InputError) else FAILED, f"zeus: {error}"
 
 
 MOST_NAMES = 30

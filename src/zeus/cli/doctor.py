@@ -23,7 +23,7 @@ from zeus import __version__, settings
 from zeus.cli import env as report
 from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
 from zeus.cli.output import print_json
-from zeus.exit_codes import DONE, FAILED
+from zeus.errors import DONE, FAILED
 
 if TYPE_CHECKING:
     from zeus.device.keeper.policy import Bound, KeeperPolicy

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from zeus import __version__, settings
-from zeus.errors import ZeusError
-from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
+from zeus.errors import DONE, FAILED, INTERRUPTED, ZeusError, exit_status
 
 # name -> (module, object, help); the help is here so that `zeus --help` imports no command
 COMMANDS = {

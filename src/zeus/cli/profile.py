@@ -11,8 +11,7 @@ import click
 from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import known, print_json, print_table, seconds, warnings
 from zeus.cli.run import Interrupted, interruptible
-from zeus.errors import InputError, ZeusError
-from zeus.exit_codes import DONE, FAILED
+from zeus.errors import DONE, FAILED, InputError, ZeusError
 from zeus.launch.size_profiler import MOST_SECONDS
 from zeus.settings import quiet
 from zeus.tariff.text import joules

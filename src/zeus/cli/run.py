@@ -16,8 +16,7 @@ from zeus.cli.format import numbered, plural
 from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, printed, seconds, warnings
 from zeus.cli.run_placement import LOCAL, PLACEMENTS, refuse_unused, submit
-from zeus.errors import ZeusError
-from zeus.exit_codes import DONE, FAILED, NOT_REACHED
+from zeus.errors import DONE, FAILED, NOT_REACHED, ZeusError
 from zeus.job import Ending, replace
 from zeus.launch.process.guard import shell_status
 from zeus.settings import Mode, put, quiet, run_id, slurm_job

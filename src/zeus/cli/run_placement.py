@@ -11,8 +11,7 @@ import click
 
 from zeus.cli.format import plural, which_trial
 from zeus.cli.output import print_json
-from zeus.errors import InputError, LaunchError, ZeusError
-from zeus.exit_codes import DONE, INTERRUPTED
+from zeus.errors import DONE, INTERRUPTED, InputError, LaunchError, ZeusError
 from zeus.settings import quiet
 from zeus.tariff.text import joules
 

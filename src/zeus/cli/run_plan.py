@@ -9,7 +9,7 @@ import click
 
 from zeus.cli.format import plural
 from zeus.cli.output import print_json
-from zeus.exit_codes import DONE
+from zeus.errors import DONE
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:

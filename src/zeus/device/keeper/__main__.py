@@ -25,8 +25,7 @@ from zeus.device.keeper.loan import RestoreResult
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import group_id, policy_of
 from zeus.device.keeper.server import serve_private, serve_system
-from zeus.errors import InputError, ZeusError
-from zeus.exit_codes import exit_status
+from zeus.errors import InputError, ZeusError, exit_status
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zeus.exit_codes import DONE
+from zeus.errors import DONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

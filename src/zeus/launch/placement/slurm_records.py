@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from zeus.exit_codes import DONE, FAILED, TERMINATED
+from zeus.errors import DONE, FAILED, TERMINATED
 from zeus.launch.placement.placement import Task
 
 FINAL = frozenset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeus.exit_codes import DONE, FAILED, TERMINATED
+from zeus.errors import DONE, FAILED, TERMINATED
 from zeus.launch.placement.placement import Task
 
 ENDED = {"SUCCEEDED": DONE, "STOPPED": TERMINATED, "FAILED": FAILED}

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from zeus.errors import LaunchError
-from zeus.exit_codes import FAILED
+from zeus.errors import FAILED, LaunchError
 from zeus.launch.placement.ray.variables_file import take
 from zeus.launch.process.guard import failed_start
 from zeus.settings import inherited
