@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from zeus import settings
 from zeus.cost import CostModel, Use
@@ -27,23 +27,28 @@ NOTICEABLE = 0.01  # share of a training's time
 NOTICEABLE_SECONDS = 1.0
 
 
-class RankGroup(Protocol):
-    """All ranks of a job.
+class RankGroup:
+    """All ranks of a job. This one is of a training in a single process.
 
     Each rank sets the power limits of the GPUs that it counts (see `zeus.distributed.counting`). That is usually the
     lowest rank of a node.
+
+    >>> RankGroup().gather("here"), RankGroup().broadcast("go on")
+    (['here'], 'go on')
     """
 
-    rank: int
-    size: int
-    waited: float  # seconds that this rank has spent waiting for slower ones in `gather`
+    rank = 0
+    size = 1
+    waited = 0.0  # seconds that this rank has spent waiting for slower ones in `gather`
 
     @property
     def writes(self) -> bool:
         """Whether this rank writes what all share. Exactly one rank of the job does."""
+        return self.rank == 0
 
     def everyone(self) -> bool:
         """Whether all ranks use Zeus. Ranks wait for each other once, and all get the same answer."""
+        return True
 
     def gather(self, value: T) -> list[T]:
         """The value of every rank, in rank order. Waits until all ranks have called it.
@@ -51,15 +56,18 @@ class RankGroup(Protocol):
         Raises:
             DeviceError: A rank is lost, or this rank is cut off from the others.
         """
+        return [value]
 
     def broadcast(self, value: T) -> T:
         """Rank 0's value. Raises like `gather`."""
+        return self.gather(value)[0]
 
     def post(self, key: str, value: object) -> None:
         """Leave a value, which can be pickled, under a key that nobody has used before. Does not wait."""
 
     def read(self, key: str, by: int = 0) -> Any:
         """The value that rank `by` posts under this key. Waits for it, and raises DeviceError if that rank is lost."""
+        raise DeviceError("there is no other rank")
 
     def on_loss(self, restore: Callable[[], str | None], give_up: Callable[[str], None]) -> None:
         """Call these functions when a rank is lost. Methods do not keep their object alive.
@@ -72,37 +80,6 @@ class RankGroup(Protocol):
         """
 
 
-class SingleRank:
-    """A training in a single process.
-
-    >>> SingleRank().gather("here"), SingleRank().broadcast("go on")
-    (['here'], 'go on')
-    """
-
-    rank = 0
-    size = 1
-    writes = True
-    waited = 0.0
-
-    def everyone(self) -> bool:
-        return True
-
-    def gather(self, value: T) -> list[T]:
-        return [value]
-
-    def broadcast(self, value: T) -> T:
-        return value
-
-    def post(self, key: str, value: object) -> None:
-        raise DeviceError("there is no other rank")
-
-    def read(self, key: str, by: int = 0) -> Any:
-        raise DeviceError("there is no other rank")
-
-    def on_loss(self, restore: Callable[[], str | None], give_up: Callable[[str], None]) -> None:
-        pass
-
-
 def rank_group() -> RankGroup:
     """All ranks if torch.distributed connects several that use Zeus, else this process alone. Does not import torch.
 
@@ -113,7 +90,7 @@ def rank_group() -> RankGroup:
     1
     """
     ranks = connected_group()
-    return ranks if ranks is not None and ranks.everyone() else SingleRank()
+    return ranks if ranks is not None and ranks.everyone() else RankGroup()
 
 
 def connected_group() -> RankGroup | None:

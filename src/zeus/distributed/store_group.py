@@ -36,7 +36,7 @@ from zeus.deadline import answer_within
 from zeus.device.clock import REAL
 from zeus.device.gpu import Ticker
 from zeus.device.virtual import machine
-from zeus.distributed.group import print_notice
+from zeus.distributed.group import RankGroup, print_notice
 from zeus.distributed.heartbeats import Heartbeats, Lost, loss_among
 from zeus.errors import DeviceError, DeviceSilent
 
@@ -60,8 +60,8 @@ class _CutOff(DeviceError):
     """This rank does not reach the store."""
 
 
-class StoreGroup:
-    """All ranks of the job. Implements `zeus.distributed.group.RankGroup`."""
+class StoreGroup(RankGroup):
+    """All ranks of a job that torch.distributed connects."""
 
     def __init__(
         self, rank: int, size: int, store: Any, patience: float, now: Callable[[], float] = time.monotonic
@@ -99,10 +99,6 @@ class StoreGroup:
 
     # ------------------------------------------------------------------ for callers
 
-    @property
-    def writes(self) -> bool:
-        return self.rank == 0
-
     def everyone(self, seconds: float = START_SECONDS) -> bool:
         if self._everyone is None:
             try:  # the first that knows, or has waited long enough, decides for all
@@ -138,7 +134,7 @@ class StoreGroup:
         return [theirs for theirs, _, _ in rows]
 
     def broadcast(self, value: T) -> T:
-        return self.gather(value if self.writes else None)[0]  # type: ignore[return-value]
+        return super().broadcast(value if self.writes else None)  # type: ignore[return-value]
 
     def post(self, key: str, value: object) -> None:
         self._settle(f"posted {key}", value)

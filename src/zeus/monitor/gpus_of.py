@@ -8,7 +8,7 @@ from socket import gethostname
 
 from zeus.cost import GPU_ONLY, Include
 from zeus.device.find import no_gpu
-from zeus.distributed.group import RankGroup, SingleRank
+from zeus.distributed.group import RankGroup
 from zeus.errors import InputError
 from zeus.job import Gpus
 from zeus.monitor.window import ZeusMonitor
@@ -67,8 +67,8 @@ def gpus_of(monitor: ZeusMonitor, group: RankGroup | None = None, include: Inclu
     >>> gpus_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).label
     '2 x Tesla V100-PCIE-32GB'
     """
-    need_included(monitor, group or SingleRank(), include)
-    rows = (group or SingleRank()).gather(cards_of(monitor))  # now every rank has a monitor: who counts what is clear
+    need_included(monitor, group or RankGroup(), include)
+    rows = (group or RankGroup()).gather(cards_of(monitor))  # now every rank has a monitor: who counts what is clear
     return gpus_like(monitor, *counted_once(rows), include)
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from zeus import settings
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
-from zeus.distributed.group import RankGroup, SingleRank, rank_group
+from zeus.distributed.group import RankGroup, rank_group
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -134,7 +134,7 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         TrainWatch.look_at_all()  # otherwise a limit that is about to be restored would be taken as the one found
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         # Several ranks can exchange values only after the Trainer has connected them.
-        self._optimizer = None if settings.has_several_ranks() or connected() else self._made(SingleRank())
+        self._optimizer = None if settings.has_several_ranks() or connected() else self._made(RankGroup())
         self._watch: TrainWatch | None = None
         self._profiled: tuple[int, int] | None = None  # samples on a GPU, and accumulation steps
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from zeus import job
 from zeus.client.profile_folder import ProfileFolder
 from zeus.cost import Use, fits
-from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
+from zeus.distributed.group import RankGroup, WaitRecord
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind, replace
 from zeus.optimizer.counter_notes import CounterNotes
@@ -60,7 +60,7 @@ class Session:
         if limit is not None and not limit > 0:
             raise InputError(f"the cost limit {limit!r} must be above 0.")
         self._optimizer = optimizer
-        self._group: RankGroup = group or SingleRank()
+        self._group: RankGroup = group or RankGroup()
         self._trial = trial
         self._known = Knowledge() if trial is None else trial.known
         if optimizer.profile is not None and (step := _per_step(optimizer.profile, optimizer.limit_in_use)) is not None:

@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
-from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
+from zeus.distributed.group import RankGroup, WaitRecord
 from zeus.job import Kind, replace
 from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
@@ -57,7 +57,7 @@ class TrainingRun:
         group: RankGroup | None = None,
     ) -> None:
         self.monitor, self.optimizer = monitor, optimizer
-        self.group: RankGroup = group or SingleRank()
+        self.group: RankGroup = group or RankGroup()
         self.trial: FrameworkTrial | None = None  # that this training is
         self._waits = WaitRecord(self.group)
         self._recorder: Recorder | None = None  # None: no epoch has begun, or the training is over

@@ -20,7 +20,7 @@ from zeus.cost import CostModel
 from zeus.device.keeper import Lease, lend
 from zeus.device.virtual import VirtualGpu, step
 from zeus.device.virtual.physics import operate
-from zeus.distributed.group import SingleRank
+from zeus.distributed.group import RankGroup
 from zeus.errors import DeviceError, InputError
 from zeus.job import JobSpec, replace
 from zeus.monitor import ZeusMonitor
@@ -556,7 +556,7 @@ def test_a_run_under_a_lower_cap_keeps_what_was_measured_above_it(
     assert again.best_limit == first.best_limit  # known: nothing is measured again
 
 
-class _Parting(SingleRank):
+class _Parting(RankGroup):
     """Ranks that can talk until one of them is gone."""
 
     gone = False
@@ -578,7 +578,7 @@ def test_a_rank_that_is_gone_when_training_begins_leaves_no_gpu_lent(virtual_v10
     again.release()
 
 
-class _Twins(SingleRank):
+class _Twins(RankGroup):
     """Two ranks that always say the same."""
 
     size = 2

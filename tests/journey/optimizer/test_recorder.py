@@ -9,7 +9,7 @@ from support.nvml.fake import FakeNvml
 from support.waiting import limits
 from zeus.cost import GPU_ONLY
 from zeus.device.virtual import VirtualMachine, step
-from zeus.distributed.group import SingleRank
+from zeus.distributed.group import RankGroup
 from zeus.job import JobSpec, Kind
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
@@ -27,7 +27,7 @@ class Heard:
         self.limits: list[float | None] = []
         self.counts: list[int] = []
         self.joules: list[float] = []
-        self.recorder = Recorder(monitor, SingleRank(), self.hear)
+        self.recorder = Recorder(monitor, RankGroup(), self.hear)
         self.recorder.begin(steps)
 
     def hear(self, segment: Measured) -> None:
@@ -98,7 +98,7 @@ def test_a_limit_that_is_set_here_parts_steps_but_not_a_whole_epoch() -> None:
     steps, epochs = Heard(monitor), Heard(monitor)
     epochs.recorder.is_whole = True
     steps.recorder.step()
-    with setting_limit(monitor, SingleRank(), GPU_ONLY):
+    with setting_limit(monitor, RankGroup(), GPU_ONLY):
         card.set_limit(150)
     steps.recorder.step()
     steps.recorder.cut_steps()
@@ -120,7 +120,7 @@ def test_a_step_that_one_recorder_hears_of_later_still_ran_before_the_limit_was_
         machine.run([0], seconds=1, watts=100)
         both[first].recorder.step()
         if number == 2:
-            with setting_limit(monitor, SingleRank(), GPU_ONLY):
+            with setting_limit(monitor, RankGroup(), GPU_ONLY):
                 card.set_limit(150)
         both[1 - first].recorder.step()
     for heard in both:
@@ -142,7 +142,7 @@ def test_a_recorder_that_begins_when_a_step_ends_knows_of_it_before_the_others_a
         if number == 3:
             late = Heard(monitor, steps=number)
         if number in (3, 5):
-            with setting_limit(monitor, SingleRank(), GPU_ONLY):
+            with setting_limit(monitor, RankGroup(), GPU_ONLY):
                 card.set_limit(100 + 10 * number)
         trial.recorder.step()
     trial.recorder.cut_steps()

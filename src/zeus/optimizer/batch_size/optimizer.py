@@ -19,7 +19,7 @@ from zeus.client.profile_folder import ProfileFolder
 from zeus.client.running import RunningTrial, start_terms
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
-from zeus.distributed.group import RankGroup, SingleRank, broadcast, rank_group
+from zeus.distributed.group import RankGroup, broadcast, rank_group
 from zeus.errors import DeviceError, InputError
 from zeus.job import Ending, JobSpec, Kind, Outcome, replace
 from zeus.monitor import ZeusMonitor
@@ -83,7 +83,7 @@ class BatchSizeOptimizer(Callback):
         self._source = TrialSource(
             monitor, job, server_url if store is None else store, rank, clock=clock, revise=revise
         )
-        self._group: RankGroup = SingleRank()
+        self._group: RankGroup = RankGroup()
         self._given: GivenTrial | None = None
         self._running: RunningTrial | None = None  # only on the rank that writes
         self._run: TrialRun | None = None  # None: training has not begun

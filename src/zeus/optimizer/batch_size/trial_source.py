@@ -17,7 +17,7 @@ from zeus.client.recurring import RecurringJob
 from zeus.client.running import RunningTrial, launched
 from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.gpu import Clock
-from zeus.distributed.group import RankGroup, SingleRank, connected_group, rank_group
+from zeus.distributed.group import RankGroup, connected_group, rank_group
 from zeus.errors import InputError, ZeusError
 from zeus.job import Gpus, JobSpec
 from zeus.launcher_env import LauncherEnv, launcher_env
@@ -87,7 +87,7 @@ class TrialSource:
         self._asked = 0
         self._post_cards()
         if job is not None and not self.from_launcher and rank_group().size == 1:
-            need_included(monitor, SingleRank(), job.include)  # several ranks find out together, in `next`
+            need_included(monitor, RankGroup(), job.include)  # several ranks find out together, in `next`
         if rank == 0 and not self.from_launcher:
             self._registered()  # raises now, before any training, if the store or the job cannot be used
 

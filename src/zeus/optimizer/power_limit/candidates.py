@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zeus.device.gpu import Capability, Gpu
 from zeus.device.keeper import permitted
-from zeus.distributed.group import RankGroup, SingleRank
+from zeus.distributed.group import RankGroup
 from zeus.errors import DeviceError, InputError
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def limit_range(gpus: Sequence[Gpu], group: RankGroup | None = None) -> LimitRan
             floor, ceiling = permitted(gpus)
     except DeviceError as failed:
         log.warning("power limits are not changed, because they cannot be read: %s", failed)
-    rows = (group or SingleRank()).gather((low, high, found, floor, ceiling))
+    rows = (group or RankGroup()).gather((low, high, found, floor, ceiling))
     lows, highs, founds, floors, ceilings = zip(*rows, strict=True)
     return LimitRange(max(lows), min(highs), min(founds), max(floors), min(ceilings))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zeus.callback import Callback
 from zeus.cost import GPU_ONLY, ZERO, Include, included
-from zeus.distributed.group import RankGroup, SingleRank
+from zeus.distributed.group import RankGroup
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.monitor import ZeusMonitor
@@ -105,7 +105,7 @@ class GlobalPowerLimitOptimizer(Callback):
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
         self.mode = chosen_mode(given=mode)
         self.monitor = monitor
-        self._group: RankGroup = group or SingleRank()
+        self._group: RankGroup = group or RankGroup()
         wishes = Wishes(
             optimum_selector,
             wait_steps,
