@@ -46,7 +46,7 @@ from zeus.client.policy_states import PolicyStateCache
 from zeus.client.recurring import RecurringJob
 from zeus.client.report import Digests, digest_of, full, report
 from zeus.errors import NotKnown
-from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch, replace
+from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, UsageSegment, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.auth import new
 from zeus.service.overview import Overview
@@ -89,7 +89,7 @@ def outcome(rng: random.Random, batch_size: int) -> Outcome:
     watts = 200.0 - abs(batch_size - 64) / 8
     seconds = [rng.uniform(95.0, 105.0) * (64 / batch_size) ** 0.3 for _ in range(epochs)]
     uses = [(watts * one, one) for one in seconds]
-    steps = [Stretch.of(Kind.STEP, 175.0, epoch == 0, 500, *use) for epoch, use in enumerate(uses)]
+    steps = [UsageSegment.of(Kind.STEP, 175.0, epoch == 0, 500, *use) for epoch, use in enumerate(uses)]
     curve = tuple(EpochPoint(n, 0.8 + n / 100, *use, 175.0) for n, use in enumerate(uses, 1))
     return Outcome(
         ending=Ending.CONVERGED,

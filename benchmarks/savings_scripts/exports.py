@@ -18,10 +18,10 @@ from zeus.job import (
     JobSpec,
     Kind,
     Outcome,
-    Stretch,
     Target,
     Trial,
     TrialRecord,
+    UsageSegment,
 )
 from zeus.store.api import Job, utc
 from zeus.store.json_lines import Dump, write
@@ -112,12 +112,12 @@ def joined(epoch: list[Piece]) -> list[Piece]:
     return [Piece(Kind.EPOCH, epoch[0].limit, 1, use, at_top)]
 
 
-def stretches(epochs: list[list[Piece]], known: bool) -> dict[tuple[Kind, float, bool], Stretch]:
-    found: dict[tuple[Kind, float, bool], Stretch] = {}
+def stretches(epochs: list[list[Piece]], known: bool) -> dict[tuple[Kind, float, bool], UsageSegment]:
+    found: dict[tuple[Kind, float, bool], UsageSegment] = {}
     for place, epoch in enumerate(epochs):
         for one in epoch:
             key, joules = (one.kind, one.limit, place == 0), float(one.use[0]) if known else None
-            stretch = Stretch.of(*key, one.count, joules, float(one.use[1]))
+            stretch = UsageSegment.of(*key, one.count, joules, float(one.use[1]))
             found[key] = found[key] + stretch if key in found else stretch
     return found
 

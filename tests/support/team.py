@@ -16,7 +16,7 @@ from dataclasses import replace as fresh
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.errors import InputError
-from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Origin, Outcome, Stretch, Trial, replace
+from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Origin, Outcome, Trial, UsageSegment, replace
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import Store
@@ -129,10 +129,10 @@ class Workload:
     def outcome(self, trial: Trial, ending: Ending, epochs: int, needed: int) -> Outcome:
         """What a trial reports after so many epochs."""
         curve = tuple(self.epoch(trial, n + 1, needed) for n in range(epochs))
-        sums: dict[float, Stretch] = {}
+        sums: dict[float, UsageSegment] = {}
         for point in curve:
             limit = point.limit_watts or 0.0
-            one = Stretch.of(Kind.EPOCH, limit, point.number == 1, 1, point.joules, point.seconds)
+            one = UsageSegment.of(Kind.EPOCH, limit, point.number == 1, 1, point.joules, point.seconds)
             sums[limit] = sums[limit] + one if limit in sums else one
         return Outcome(
             ending=ending,

@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zeus.cost import Use
-from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial, TrialRecord
+from zeus.job import (
+    Ask,
+    Decision,
+    Ending,
+    EpochPoint,
+    Gpus,
+    JobSpec,
+    Kind,
+    Outcome,
+    Phase,
+    Trial,
+    TrialRecord,
+    UsageSegment,
+)
 
 LIMITS = (250.0, 200.0, 150.0)
 TOP = LIMITS[0]
@@ -59,19 +72,19 @@ class World:
         count = len(limits) or 1
         if ending is Ending.CONVERGED:
             count = max(1, round(self.epochs[size] * (1 + self.luck * self.rng.gauss(0, 1))))
-        used, there, stretches, curve = Use(), Use(), dict[tuple[Kind, float, bool], Stretch](), []
+        used, there, stretches, curve = Use(), Use(), dict[tuple[Kind, float, bool], UsageSegment](), []
         for n in range(count):
             limit = (*limits, TOP)[min(n, max(0, len(limits) - 1))] if limits else TOP
             epoch, top = Use(), Use()
             for kind, use, of_top, units in self._parts(recurrence, size, limit, cold=n == 0):
                 measured = use * self._noise()
-                row = Stretch.of(kind, limit, n == 0, units, measured.joules, measured.seconds)
+                row = UsageSegment.of(kind, limit, n == 0, units, measured.joules, measured.seconds)
                 sort = (kind, limit, n == 0)
                 stretches[sort] = stretches[sort] + row if sort in stretches else row
                 epoch, top = epoch + measured, top + of_top * measured / use
             curve.append(EpochPoint(n + 1, None, epoch.joules, epoch.seconds, limit))
             used, there = used + epoch, there + top
-        set_up = Stretch.of(Kind.SET_UP, TOP, True, 1, 1e6, 1e4)
+        set_up = UsageSegment.of(Kind.SET_UP, TOP, True, 1, 1e6, 1e4)
         outcome = Outcome(
             ending=ending,
             joules=used.joules,

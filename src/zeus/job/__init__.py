@@ -15,9 +15,9 @@ from zeus.job.trial import (
     Pardoned,
     Phase,
     Profiled,
-    Stretch,
     Trial,
     TrialRecord,
+    UsageSegment,
     history,
 )
 from zeus.job.value import Checked, replace
@@ -38,10 +38,10 @@ __all__ = [
     "Pardoned",
     "Phase",
     "Profiled",
-    "Stretch",
     "Target",
     "Trial",
     "TrialRecord",
+    "UsageSegment",
     "history",
     "replace",
 ]

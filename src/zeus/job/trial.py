@@ -68,7 +68,7 @@ class Ending(StrEnum):
 
 
 class Kind(StrEnum):
-    """The unit that a stretch of training is measured in."""
+    """The unit that a segment of training is measured in."""
 
     STEP = "step"
     EPOCH = "epoch"  # if steps cannot be seen, as in a watched script; includes evaluation
@@ -76,7 +76,7 @@ class Kind(StrEnum):
     SET_UP = "set_up"  # before the first epoch: reported, but not charged
 
 
-class Stretch(Checked, frozen=True, array_like=True):
+class UsageSegment(Checked, frozen=True, array_like=True):
     """Sums over all units of one kind that ran at one power limit.
 
     The `squares` are sums over measurements of value² / units. The scatter of a unit follows from them.
@@ -88,33 +88,34 @@ class Stretch(Checked, frozen=True, array_like=True):
     count: Whole  # units
     joules: NotBelow | None  # None: unknown
     seconds: NotBelow
-    looks: Whole = 1  # measurements
+    measurements: Whole = 1  # measurements
     joules_squares: Squares = 0.0
     seconds_squares: Squares = 0.0
 
     @classmethod
     def of(
         cls, kind: Kind, limit: float | None, cold: bool, count: int, joules: float | None, seconds: float
-    ) -> Stretch:
-        """A stretch of one measurement of `count` units.
+    ) -> UsageSegment:
+        """A segment of one measurement of `count` units.
 
-        >>> Stretch.of(Kind.STEP, 250.0, False, 2, 100.0, 1.0) + Stretch.of(Kind.STEP, 250.0, False, 3, 140.0, 1.5)
-        Stretch(kind=<Kind.STEP: 'step'>, limit_watts=250.0, cold=False, count=5, joules=240.0, seconds=2.5, \
-looks=2, joules_squares=11533.333333333332, seconds_squares=1.25)
+        >>> two = UsageSegment.of(Kind.STEP, 250.0, False, 2, 100.0, 1.0)
+        >>> two + UsageSegment.of(Kind.STEP, 250.0, False, 3, 140.0, 1.5)
+        UsageSegment(kind=<Kind.STEP: 'step'>, limit_watts=250.0, cold=False, count=5, joules=240.0, seconds=2.5, \
+measurements=2, joules_squares=11533.333333333332, seconds_squares=1.25)
         """
         squares = 0.0 if joules is None else joules * joules / count
         return cls(kind, limit, cold, count, joules, seconds, 1, squares, seconds * seconds / count)
 
-    def __add__(self, other: Stretch) -> Stretch:
+    def __add__(self, other: UsageSegment) -> UsageSegment:
         known = self.joules is not None and other.joules is not None
-        return Stretch(
+        return UsageSegment(
             self.kind,
             self.limit_watts,
             self.cold,
             self.count + other.count,
             (self.joules or 0.0) + (other.joules or 0.0) if known else None,
             self.seconds + other.seconds,
-            self.looks + other.looks,
+            self.measurements + other.measurements,
             self.joules_squares + other.joules_squares,
             self.seconds_squares + other.seconds_squares,
         )
@@ -140,7 +141,7 @@ class Outcome(Checked, frozen=True, kw_only=True):
     metric: Number | None = None
     next_epoch_cost: Squares | None = None  # of the epoch that did not fit under the bound, if there was one
     # What its units used at which limit; empty: only the totals are known.
-    stretches: Annotated[tuple[Stretch, ...], Meta(max_length=STRETCHES)] = ()
+    stretches: Annotated[tuple[UsageSegment, ...], Meta(max_length=STRETCHES)] = ()
     curve: Annotated[tuple[EpochPoint, ...], Meta(max_length=POINTS)] = ()  # its epochs one by one
     found_watts: Above | None = None  # the power limit before Zeus changed it
     set_limits: bool = False  # whether Zeus set a power limit

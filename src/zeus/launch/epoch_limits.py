@@ -14,7 +14,7 @@ from zeus.cost import CostModel
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.errors import ZeusError
-from zeus.job import Kind, Stretch
+from zeus.job import Kind, UsageSegment
 from zeus.ledger.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
@@ -52,7 +52,7 @@ class EpochLimits:
     ) -> None:
         self._gpus = list(gpus)
         self._mode = mode
-        self._before: Sequence[Sequence[Stretch]] = known
+        self._before: Sequence[Sequence[UsageSegment]] = known
         self._lease: Lease | None = None
         self.why_not: str | None = None  # why no limits are set, if none are
         self.found = lowest_limit(gpus)
@@ -89,7 +89,7 @@ class EpochLimits:
         """Whether no other limit is worth measuring."""
         return self._plan is None or next_limit(self._plan, self._known) is None
 
-    def _slices(self, own: Iterable[Stretch]) -> dict[float, tuple[LimitSlice, ...]]:
+    def _slices(self, own: Iterable[UsageSegment]) -> dict[float, tuple[LimitSlice, ...]]:
         """What an epoch uses at each limit: steady epochs, or cold ones before any steady epoch was seen."""
         book = Units.of([*self._before, tuple(own)])
         for cold in (None, True):
@@ -104,7 +104,7 @@ class EpochLimits:
 
     # ------------------------------------------------------------------ what happens
 
-    def epoch(self, own: Iterable[Stretch]) -> bool:
+    def epoch(self, own: Iterable[UsageSegment]) -> bool:
         """An epoch has ended: choose the limit of the next one. Returns whether the profile has changed.
 
         Args:

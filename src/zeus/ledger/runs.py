@@ -26,13 +26,13 @@ class Run(NamedTuple):
     setting: tuple[str, int, float | None, str]  # epochs are compared if this is equal: GPUs, size, limit, kind of mean
     warm: Floats
     epoch: Floats  # the mean epoch at the limit of the setting
-    looks: int  # epochs behind it
+    measurements: int  # epochs behind it
     samples: tuple[float, float] | None  # the fewest and the most in an epoch; None if not counted
     steady: Mapping[float, Row]  # its epochs but the first, by limit
 
     @property
     def weight(self) -> float:
-        return 1 / (1 + WITHIN / self.looks)
+        return 1 / (1 + WITHIN / self.measurements)
 
     @property
     def total(self) -> Floats:
@@ -89,9 +89,9 @@ def _run(kept: TrialRecord) -> Run | None:
         if one.number > 1 and one.limit_watts is not None:
             by_limit.setdefault(one.limit_watts, []).append((one.joules or 0.0, one.seconds))
     steady = {watts: Row.of(uses) for watts, uses in by_limit.items()}
-    warm, limit, kind, looks = np.zeros(2), None, TOTAL, told.epochs
+    warm, limit, kind, measurements = np.zeros(2), None, TOTAL, told.epochs
     if steady:
-        kind, looks = STEADY, sum(row.units for row in steady.values())
+        kind, measurements = STEADY, sum(row.units for row in steady.values())
         most = max(steady, key=lambda watts: steady[watts].units)
         each = steady[most].each
         epoch = np.array([each.joules, each.seconds])
@@ -99,13 +99,13 @@ def _run(kept: TrialRecord) -> Run | None:
             same = steady.get(first.limit_watts or 0.0, steady[most]).each
             warm = np.maximum(((first.joules or 0.0) - same.joules, first.seconds - same.seconds), 0.0)
     elif first is not None:
-        limit, kind, looks, epoch = first.limit_watts, COLD, 1, np.array([first.joules, first.seconds])
+        limit, kind, measurements, epoch = first.limit_watts, COLD, 1, np.array([first.joules, first.seconds])
     elif whole:
         epoch = np.array([told.joules, told.seconds]) / told.epochs
     else:
         return None
     setting, samples = (ask.gpu_model, kept.trial.batch_size, limit, kind), _samples(kept, told)
-    return Run(kept, told, ask.recurrence, setting[1], setting, warm, epoch, looks, samples, steady)
+    return Run(kept, told, ask.recurrence, setting[1], setting, warm, epoch, measurements, samples, steady)
 
 
 def _samples(kept: TrialRecord, told: Outcome) -> tuple[float, float] | None:

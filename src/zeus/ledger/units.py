@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeus.cost import ONE, ZERO, Use
-from zeus.job import Kind, Outcome, Stretch
+from zeus.job import Kind, Outcome, UsageSegment
 from zeus.profile import PowerProfile
 
 UNITS = (Kind.STEP, Kind.EPOCH)
 AGREE = 0.05  # cold and steady units that differ by no more than this share are the same
 NEWEST = 5  # trials that count for a unit's use: older ones may have used other data
 LATEST = 40  # trials that count for the ratio of two limits
-SCATTER, LOOKS = 0.03, 3.0  # assumed relative scatter of a unit within a run, and how many looks that is worth
+SCATTER, WORTH = 0.03, 3.0  # assumed relative scatter of a unit within a run, and how many measurements that is worth
 DRIFT = 0.01  # relative error of a mean that no number of units makes smaller
 LEFT = 0.1  # largest share of units at unknown limits; they are not moved
 IDLE = 0.3  # of the power of units: a part of a run with less has no work in it
@@ -71,7 +71,7 @@ class Spread:
         return math.sqrt((prior**2 * worth + self.squares) / known) / (1 - 1.15 / known)
 
 
-UNSEEN = Spread().deviation(SCATTER, LOOKS)  # relative scatter of a unit, before any is seen: 5 %
+UNSEEN = Spread().deviation(SCATTER, WORTH)  # relative scatter of a unit, before any is seen: 5 %
 UNSEEN_BOTH = Use(UNSEEN, UNSEEN)
 RUNS = 3.0  # how many runs the assumed deviation between runs is worth
 NOISE = (0.04, 0.055)  # assumed deviation of a unit between runs, in joules and seconds
@@ -114,7 +114,7 @@ class Row(NamedTuple):
     units: int
     joules: float
     seconds: float
-    looks: int
+    measurements: int
     joules_squares: float
     seconds_squares: float
 
@@ -129,7 +129,7 @@ class Row(NamedTuple):
             self.units + other.units,
             self.joules + other.joules,
             self.seconds + other.seconds,
-            self.looks + other.looks,
+            self.measurements + other.measurements,
             self.joules_squares + other.joules_squares,
             self.seconds_squares + other.seconds_squares,
         )
@@ -148,7 +148,7 @@ class Units:
     """The units of one batch size on one set of GPUs.
 
     >>> def run(*rows):
-    ...     return [Stretch.of(Kind.EPOCH, limit, cold, n, n * joules, n * 1.0) for limit, cold, n, joules in rows]
+    ...     return [UsageSegment.of(Kind.EPOCH, limit, cold, n, n * joules, n * 1.0) for limit, cold, n, joules in rows]
     >>> book = Units.of([run((250.0, True, 1, 500.0), (250.0, False, 1, 100.0), (150.0, False, 3, 80.0))])
     >>> round(book.ratio(Kind.EPOCH, 250.0, 150.0).factor.joules, 3), book.unit(Kind.EPOCH, 150.0).use.joules
     (1.25, 80.0)
@@ -164,7 +164,7 @@ class Units:
     @classmethod
     def of(
         cls,
-        trials: Iterable[Sequence[Stretch]],
+        trials: Iterable[Sequence[UsageSegment]],
         growth: Sequence[float] = (),
         between: Use = BETWEEN,
         profile: PowerProfile | None = None,
@@ -184,11 +184,13 @@ class Units:
                     continue
                 by = growth[trial] if growth and one.kind is Kind.EPOCH else 1.0
                 use, squares = _use(one).times(by), Use(one.joules_squares, one.seconds_squares).times(by**2)
-                row = Row(one.count, use.joules, use.seconds, one.looks, squares.joules, squares.seconds)
+                row = Row(one.count, use.joules, use.seconds, one.measurements, squares.joules, squares.seconds)
                 sort = rows.setdefault((one.kind, one.limit_watts, one.cold), {})
                 sort[trial] = sort[trial].plus(row) if trial in sort else row
         slices = () if profile is None else [one for one in profile.slices if one.steps > 1]
-        steps = [Stretch.of(Kind.STEP, one.limit_watts, True, one.steps, one.joules, one.seconds) for one in slices]
+        steps = [
+            UsageSegment.of(Kind.STEP, one.limit_watts, True, one.steps, one.joules, one.seconds) for one in slices
+        ]
         return cls(rows, between, cls.of([steps], between=between) if steps else None)
 
     def limits(self, kind: Kind) -> tuple[float, ...]:
@@ -276,7 +278,7 @@ class Units:
         half = held.times(0.5 * _work(held, base)) * (change / base)
         return Moved(used + change + half, doubt.hypot(abs(half)), measured=False)
 
-    def _unit_to_move(self, rows: Sequence[Stretch], one: Stretch, ratio: Ratio, limit: float) -> Use:
+    def _unit_to_move(self, rows: Sequence[UsageSegment], one: UsageSegment, ratio: Ratio, limit: float) -> Use:
         """What of one unit changes with the limit, in the same state (cold or steady) as the units behind the ratio.
 
         Of a cold unit this is a steady one, if the ratio is one of steady units. By a ratio of cold units, the rest of
@@ -291,7 +293,7 @@ class Units:
         rest = (unit - steady).most(ZERO)
         return steady + rest.times(_work(rest, steady))
 
-    def _steady(self, rows: Sequence[Stretch], one: Stretch, ratio: Ratio, limit: float) -> Use | None:
+    def _steady(self, rows: Sequence[UsageSegment], one: UsageSegment, ratio: Ratio, limit: float) -> Use | None:
         """A steady unit at the limit of this stretch: the run's own, moved there if needed, or that of other runs."""
         steady = [other for other in rows if other.kind is one.kind and not other.cold and _use(other).joules > 0]
         for other in sorted(steady, key=lambda other: other.limit_watts != one.limit_watts):
@@ -301,7 +303,7 @@ class Units:
         found = None if one.limit_watts is None else self.unit(one.kind, one.limit_watts)
         return None if found is None else found.use
 
-    def _doubt(self, one: Stretch, ratio: Ratio) -> Use:
+    def _doubt(self, one: UsageSegment, ratio: Ratio) -> Use:
         """The error of moving steady units by a ratio of cold ones: half of the difference that it makes."""
         known = ratio.cold and not one.cold and one.limit_watts is not None
         cold = self.unit(one.kind, one.limit_watts or 0.0, cold=True) if known else None
@@ -333,10 +335,10 @@ class Units:
         joules = seconds = Spread()
         for (one, _, cold), rows in self._rows.items():
             for row in rows.values() if one is kind and cold in sorts else ():
-                each, free = row.each, row.looks - 1.0
+                each, free = row.each, row.measurements - 1.0
                 joules += Spread(max(0.0, row.joules_squares / each.joules**2 - row.units) if free else 0.0, free)
                 seconds += Spread(max(0.0, row.seconds_squares / each.seconds**2 - row.units) if free else 0.0, free)
-        return Use(*(one.deviation(SCATTER, LOOKS) for one in (joules, seconds)))
+        return Use(*(one.deviation(SCATTER, WORTH) for one in (joules, seconds)))
 
     def _to(self, kind: Kind, top: float, sorts: _Sorts) -> dict[float, Ratio]:
         """The ratio of `top` to each other limit that can be compared with it, from units of these sorts."""
@@ -419,7 +421,7 @@ def _relative(
     }
 
 
-def _use(one: Stretch) -> Use:
+def _use(one: UsageSegment) -> Use:
     return Use(one.joules or 0.0, one.seconds)
 
 

@@ -35,7 +35,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from zeus.cost import ZERO, CostModel, Use, fits
-from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch, replace
+from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, UsageSegment, replace
 from zeus.job.checks import LEAST, is_number
 from zeus.job.spec import is_reached
 from zeus.trial.estimate import EpochEstimate, evaluation, first_epoch, next_epoch
@@ -228,7 +228,7 @@ class TrialEngine:
     spent: Use = ZERO  # everything that is charged to this start
     ending: Ending | None = None
     next_epoch_cost: float | None = None
-    stretches: Mapping[tuple[Kind, float | None, bool], Stretch] = field(default_factory=dict)
+    stretches: Mapping[tuple[Kind, float | None, bool], UsageSegment] = field(default_factory=dict)
     curve: tuple[EpochPoint, ...] = ()
     samples: int | None = None  # in an epoch, if the script reports them
     _stride: int = 1
@@ -338,11 +338,11 @@ class TrialEngine:
         now = replace(self, stretches=stretches, spent=self.spent + use, _epoch=epoch, _limit=limit)
         return now._look_inside() if steps and now._stage in IN_EPOCH else (now, ())
 
-    def _added(self, event: Measured) -> dict[tuple[Kind, float | None, bool], Stretch]:
+    def _added(self, event: Measured) -> dict[tuple[Kind, float | None, bool], UsageSegment]:
         # What follows the first epoch, up to its metric, is a part of it.
         cold = self.epochs - self.terms.epochs_before == (self._stage is Stage.AWAITING)
         joules = event.use.joules if event.use.is_known else None
-        one = Stretch.of(
+        one = UsageSegment.of(
             event.kind, event.limit, cold, event.count, None if joules is None else max(0.0, joules), event.use.seconds
         )
         key = (event.kind, event.limit, cold)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from zeus.cost import Use
-from zeus.job import Kind, Stretch
+from zeus.job import Kind, UsageSegment
 from zeus.ledger.units import UNSEEN, Unit, Units
 from zeus.trial.knowledge import UNREAD, Knowledge, readable
 
@@ -31,7 +31,7 @@ class EpochEstimate(NamedTuple):
 
 
 def next_epoch(
-    known: Knowledge, own: Iterable[Stretch], limit: float | None, steps: int | None, evaluated: Use
+    known: Knowledge, own: Iterable[UsageSegment], limit: float | None, steps: int | None, evaluated: Use
 ) -> EpochEstimate | None:
     """The next epoch at this power limit; None if no steady unit is known.
 
@@ -64,7 +64,7 @@ def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> Epo
     return None if known.near is None else EpochEstimate(known.near, OCTAVE * max(1.0, known.octaves))
 
 
-def evaluation(known: Knowledge, own: Iterable[Stretch], limit: float | None) -> Use:
+def evaluation(known: Knowledge, own: Iterable[UsageSegment], limit: float | None) -> Use:
     """What an evaluation will use, from this trial, earlier ones of its size, or another size; 0 if none is known."""
     return _evaluation(Units.of([readable(own)]), Units.of(known.trials), known, UNREAD if limit is None else limit)
 

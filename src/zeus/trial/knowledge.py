@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from zeus.cost import ONE, Use
-from zeus.job import Checked, Gpus, Kind, Outcome, Profiled, Stretch, TrialRecord, replace
+from zeus.job import Checked, Gpus, Kind, Outcome, Profiled, TrialRecord, UsageSegment, replace
 from zeus.ledger.units import UNITS
 from zeus.profile import nearest
 
@@ -15,7 +15,7 @@ UNREAD = 0.0  # stands for the power limit of a GPU on which it cannot be read
 NEWEST_TRIALS = 20  # trials of a size that are used to predict its units
 CHANGED = 0.2  # units that differ by more than this share ran with other data or another model
 
-Trials: TypeAlias = tuple[tuple[Stretch, ...], ...]
+Trials: TypeAlias = tuple[tuple[UsageSegment, ...], ...]
 
 
 class Knowledge(Checked, frozen=True):
@@ -105,7 +105,7 @@ def is_due(trials: Trials, top: float) -> bool:
 _Sort: TypeAlias = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
 
 
-def _units(trial: Iterable[Stretch]) -> dict[_Sort, Use]:
+def _units(trial: Iterable[UsageSegment]) -> dict[_Sort, Use]:
     """The mean unit of each sort in a trial."""
     return {
         (one.kind, one.limit_watts, one.cold): Use(one.joules / one.count, one.seconds / one.count)
@@ -114,6 +114,6 @@ def _units(trial: Iterable[Stretch]) -> dict[_Sort, Use]:
     }
 
 
-def readable(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+def readable(stretches: Iterable[UsageSegment]) -> tuple[UsageSegment, ...]:
     """The stretches with UNREAD for a power limit that is not known, so that they can be compared."""
     return tuple(one if one.limit_watts is not None else replace(one, limit_watts=UNREAD) for one in stretches)

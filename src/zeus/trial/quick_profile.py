@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zeus.cost import CostModel, Use
-from zeus.job import Kind, Stretch
+from zeus.job import Kind, UsageSegment
 from zeus.ledger.units import Unit, Units
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.trial.engine import TrialEngine
@@ -41,9 +41,9 @@ def is_enough(engine: TrialEngine, *, profiled: bool, sets_limits: bool) -> bool
     return engine.epochs > 0 or 2 * done < whole or engine.terms.max_epochs == 1
 
 
-def _is_long(steps: Iterable[Stretch]) -> bool:
+def _is_long(steps: Iterable[UsageSegment]) -> bool:
     known = [one for one in steps if one.joules is not None]
-    return any(one.seconds >= ENOUGH_SECONDS and one.looks >= ENOUGH_LOOKS for one in known)
+    return any(one.seconds >= ENOUGH_SECONDS and one.measurements >= ENOUGH_LOOKS for one in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class EpochUses:
 
 
 def epoch_uses(
-    stretches: Iterable[Stretch], profile: PowerProfile | None, steps: int | None, epochs: int = 0
+    stretches: Iterable[UsageSegment], profile: PowerProfile | None, steps: int | None, epochs: int = 0
 ) -> EpochUses:
     """What an epoch uses, from the steps of a power profile, or else from what a training measured.
 

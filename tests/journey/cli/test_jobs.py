@@ -24,7 +24,7 @@ from zeus.cli.main import main
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.client.report.standing import PHASES
-from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial, replace
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Trial, UsageSegment, replace
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.app import create
@@ -84,7 +84,7 @@ def run(trial: Trial) -> Outcome:
     if size == 8:
         return Outcome(ending=Ending.NOT_CONVERGED, joules=9000.0, seconds=60.0, epochs=10)
     joules = EPOCHS[size] * EPOCH_JOULES[size] * (1 + 0.001 * trial.number)
-    steps = Stretch.of(Kind.STEP, 175.0, False, 10 * EPOCHS[size], joules, joules / 150)
+    steps = UsageSegment.of(Kind.STEP, 175.0, False, 10 * EPOCHS[size], joules, joules / 150)
     return Outcome(
         ending=Ending.CONVERGED,
         joules=joules,

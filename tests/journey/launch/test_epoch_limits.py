@@ -14,7 +14,7 @@ from support.waiting import eventually
 from support.waiting import limits as waits
 from zeus.cost import CostModel
 from zeus.device.find import find
-from zeus.job import Kind, Stretch
+from zeus.job import Kind, UsageSegment
 from zeus.launch.epoch_limits import EpochLimits
 from zeus.settings import Mode, ProfilingPlan
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 LIMIT = 250.0  # as the card is found
 JOULES = {250.0: 2000.0, 200.0: 1500.0, 150.0: 1400.0, 100.0: 1900.0}  # of an epoch, which lasts 10 s at any limit
 Open = Callable[..., EpochLimits]
-Known = Sequence[Sequence[Stretch]]
+Known = Sequence[Sequence[UsageSegment]]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Run:
 
     def __init__(self, these: EpochLimits, warm_up: float = 1.0) -> None:
         self._these, self._warm_up = these, warm_up
-        self.stretches: list[Stretch] = []
+        self.stretches: list[UsageSegment] = []
 
     def epochs(self, count: int, joules: float | None = None) -> list[float]:
         """Run so many; the limit of each, as the card has it."""
@@ -61,7 +61,7 @@ class Run:
             times = self._warm_up if cold else 1.0
             used = times * (JOULES[limit] if joules is None else joules)
             known = None if math.isnan(used) else used
-            self.stretches.append(Stretch.of(Kind.EPOCH, limit, cold, 1, known, times * 10.0))
+            self.stretches.append(UsageSegment.of(Kind.EPOCH, limit, cold, 1, known, times * 10.0))
             self._these.epoch(self.stretches)
         return tried
 
@@ -97,7 +97,7 @@ def test_a_cold_first_epoch_is_compared_with_no_steady_one(limits: Open) -> None
 
 
 def test_trainings_of_one_epoch_walk_one_limit_a_trial_cold_with_cold(limits: Open) -> None:
-    known: list[list[Stretch]] = []
+    known: list[list[UsageSegment]] = []
     tried = []
     for _ in range(6):
         with limits(known=known) as these:
@@ -163,7 +163,7 @@ def test_a_limit_that_could_not_be_read_is_not_said_to_be_in_force(
         assert these.in_force == 400.0
         for card in fake_nvml.cards:
             card.fail("all", "hang")
-        these.epoch([Stretch.of(Kind.EPOCH, 400.0, True, 1, None, 10.0)])
+        these.epoch([UsageSegment.of(Kind.EPOCH, 400.0, True, 1, None, 10.0)])
         assert (these.in_force, these.why_not) == (None, "the energy cannot be measured")
         for card in fake_nvml.cards:
             card.heal()

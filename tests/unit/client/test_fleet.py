@@ -19,7 +19,7 @@ from zeus.client.report.fleet_text import html, summary, tables
 from zeus.client.report.weeks import Cell, JobWeeks, first_day, week_of, weeks_until
 from zeus.device.clock import VirtualClock
 from zeus.errors import InputError
-from zeus.job import Ending, Gpus, JobSpec, Outcome, Stretch
+from zeus.job import Ending, Gpus, JobSpec, Outcome, UsageSegment
 from zeus.job.trial import Kind
 from zeus.store import MemoryStore
 from zeus.store.actor import Actor, acting
@@ -84,7 +84,7 @@ def test_money_in_two_currencies_and_money_that_is_not_known_are_not_added() -> 
 
 
 def outcome(joules: float, ending: Ending = Ending.CONVERGED) -> Outcome:
-    stretch = Stretch.of(Kind.EPOCH, 250.0, False, 3, joules, 30.0)
+    stretch = UsageSegment.of(Kind.EPOCH, 250.0, False, 3, joules, 30.0)
     return Outcome(ending=ending, joules=joules, seconds=30.0, epochs=3, metric=0.9, stretches=(stretch,))
 
 

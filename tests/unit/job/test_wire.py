@@ -23,8 +23,8 @@ from zeus.job import (
     Pardoned,
     Phase,
     Profiled,
-    Stretch,
     Trial,
+    UsageSegment,
     replace,
 )
 from zeus.job.hourly import HourlyUse, HourUse
@@ -61,7 +61,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
 
 
 STRETCHES = st.builds(
-    Stretch,
+    UsageSegment,
     st.sampled_from(Kind),
     st.none() | ABOVE,
     st.booleans(),

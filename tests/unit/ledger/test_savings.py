@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.worlds import LIMITS, SIZES, SPEC, TOP, World, kept, steady_world
 from zeus.cost import CostModel, Use
-from zeus.job import Ending, EpochPoint, Kind, Outcome, Stretch, TrialRecord, replace
+from zeus.job import Ending, EpochPoint, Kind, Outcome, TrialRecord, UsageSegment, replace
 from zeus.ledger.charge import Spent
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.savings import Basis
@@ -32,12 +32,12 @@ def run(
     steps: int = 0,
 ) -> TrialRecord:
     """A trial at the highest limit. An epoch uses `joules` and `seconds`; with `steps`, they are seen."""
-    curve, rows = [], list[Stretch]()
+    curve, rows = [], list[UsageSegment]()
     for number in range(1, epochs + 1):
         by = 1 + warm_up * (number == 1)
         curve.append(EpochPoint(number, None, joules * by, seconds * by, TOP))
         unit = (Kind.STEP, steps) if steps else (Kind.EPOCH, 1)
-        rows.append(Stretch.of(unit[0], TOP, number == 1, unit[1], joules * by, seconds * by))
+        rows.append(UsageSegment.of(unit[0], TOP, number == 1, unit[1], joules * by, seconds * by))
     outcome = Outcome(
         ending=Ending.CONVERGED,
         joules=joules * (epochs + warm_up),

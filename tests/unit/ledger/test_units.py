@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.cost import Use
-from zeus.job import Ending, Kind, Outcome, Stretch
+from zeus.job import Ending, Kind, Outcome, UsageSegment
 from zeus.ledger.units import Moved, Units
 
 uses = st.floats(1.0, 1e4)
 
 
-def row(limit: float, joules: float, seconds: float = 1.0, *, cold: bool = False, count: int = 1) -> Stretch:
-    return Stretch.of(Kind.EPOCH, limit, cold, count, count * joules, count * seconds)
+def row(limit: float, joules: float, seconds: float = 1.0, *, cold: bool = False, count: int = 1) -> UsageSegment:
+    return UsageSegment.of(Kind.EPOCH, limit, cold, count, count * joules, count * seconds)
 
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=8), st.integers(1, 5))
@@ -88,7 +88,7 @@ def test_only_the_newest_trials_say_what_a_unit_uses() -> None:
 
 @pytest.mark.parametrize("limit", [None, 250.0])
 def test_what_is_not_known_is_not_told(limit: float | None) -> None:
-    silent = Stretch.of(Kind.EPOCH, limit, False, 1, None if limit else 5.0, 1.0)
+    silent = UsageSegment.of(Kind.EPOCH, limit, False, 1, None if limit else 5.0, 1.0)
     book = Units.of([[silent, row(150.0, 80.0)]])
     assert book.ratio(Kind.EPOCH, 250.0, 150.0) is None
     assert book.unit(Kind.EPOCH, 250.0) is None
@@ -102,7 +102,7 @@ def test_errors_of_ratios_cover_the_truth_95_times_in_100(together: bool) -> Non
     for _ in range(400):
         noise, count = rng.choice([0.01, 0.05]), rng.randint(3, 20)
 
-        def some(limit: float, joules: float, noise: float = noise, count: int = count) -> list[Stretch]:
+        def some(limit: float, joules: float, noise: float = noise, count: int = count) -> list[UsageSegment]:
             return [row(limit, joules * max(0.1, 1 + noise * rng.gauss(0, 1))) for _ in range(count)]
 
         rows = [*some(250.0, 100.0), *some(150.0, 80.0)]
@@ -115,7 +115,7 @@ def test_errors_of_ratios_cover_the_truth_95_times_in_100(together: bool) -> Non
 # ---------------------------------------------------------------------- a run at another limit
 
 
-def ran(rows: list[Stretch], beside: Use | None = None) -> Outcome:
+def ran(rows: list[UsageSegment], beside: Use | None = None) -> Outcome:
     """A run of these stretches; `beside` is what it used besides."""
     more = beside or Use()
     joules, seconds = (
@@ -176,8 +176,8 @@ def test_steady_units_that_only_cold_ones_can_move_are_doubted(factor: float, ad
     def cold(unit: Use) -> Use:
         return unit + Use(factor - 1, factor - 1) if adds else unit.times(factor)
 
-    def rows(limit: float, use: Use, is_cold: bool, count: int) -> Stretch:
-        return Stretch.of(Kind.STEP, limit, is_cold, count, use.joules * count, use.seconds * count)
+    def rows(limit: float, use: Use, is_cold: bool, count: int) -> UsageSegment:
+        return UsageSegment.of(Kind.STEP, limit, is_cold, count, use.joules * count, use.seconds * count)
 
     found = moved(
         ran([rows(250.0, cold(high), True, 20), rows(150.0, cold(low), True, 80), rows(150.0, low, False, 900)])
@@ -189,7 +189,7 @@ def test_steady_units_that_only_cold_ones_can_move_are_doubted(factor: float, ad
 
 
 def test_evaluation_that_never_ran_at_the_limit_is_half_moved_and_doubted_as_much() -> None:
-    evaluation = Stretch.of(Kind.EVALUATION, 150.0, False, 6, 300.0, 3.0)
+    evaluation = UsageSegment.of(Kind.EVALUATION, 150.0, False, 6, 300.0, 3.0)
     run = ran([row(250.0, 100.0, count=10), row(150.0, 80.0, count=10), evaluation])
     found = moved(run)
     half = 0.5 * 300.0 * (100 / 80 - 1)
@@ -201,7 +201,7 @@ def test_evaluation_that_never_ran_at_the_limit_is_half_moved_and_doubted_as_muc
 def test_a_few_units_at_unknown_limits_stay_as_they_were_and_many_leave_nothing_to_say(
     unknown: int, known: bool
 ) -> None:
-    blurred = Stretch.of(Kind.EPOCH, None, False, unknown, 80.0 * unknown, 1.0 * unknown)
+    blurred = UsageSegment.of(Kind.EPOCH, None, False, unknown, 80.0 * unknown, 1.0 * unknown)
     found = moved(ran([row(250.0, 100.0, count=2), row(150.0, 80.0, count=18 - unknown), blurred]))
     assert (found is not None) == known
     if found is not None:

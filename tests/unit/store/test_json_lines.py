@@ -12,7 +12,7 @@ from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.client.report import digest_of, full, report
 from zeus.errors import InputError
-from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch
+from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, UsageSegment
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore
 
@@ -25,7 +25,7 @@ def lines() -> list[str]:
     """An export with one of everything."""
     store = MemoryStore()
     job = RecurringJob.register(LocalJobs(store), SPEC)
-    stretch = Stretch.of(Kind.STEP, 200.0, False, 10, 90.0, 9.0)
+    stretch = UsageSegment.of(Kind.STEP, 200.0, False, 10, 90.0, 9.0)
     point = EpochPoint(1, 0.9, 90.0, 9.0, 200.0)
     used = {"joules": 100.0, "seconds": 10.0, "epochs": 1, "metric": 0.9, "found_watts": 250.0, "set_limits": True}
     outcome = Outcome(ending=Ending.CONVERGED, stretches=(stretch,), curve=(point,), **used)

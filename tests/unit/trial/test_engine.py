@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from zeus.cost import CostModel, Use, fits
-from zeus.job import Ending, Kind, Outcome, Stretch, Target, replace
+from zeus.job import Ending, Kind, Outcome, Target, UsageSegment, replace
 from zeus.ledger.units import UNSEEN
 from zeus.trial.closed_form import run_through
 from zeus.trial.driver import Driver
@@ -182,7 +182,7 @@ def test_stretches_add_up_to_what_was_told_of_units(story: list[tuple[list[Measu
     for kind in Kind:
         rows, units = [s for s in stretches if s.kind is kind], [m for m in counted if m.kind is kind]
         assert sum(s.count for s in rows) == sum(m.count for m in units)
-        assert sum(s.looks for s in rows) == len(units)
+        assert sum(s.measurements for s in rows) == len(units)
         assert sum(s.joules or 0.0 for s in rows) == pytest.approx(sum(m.use.joules for m in units))
         assert sum(s.seconds for s in rows) == pytest.approx(sum(m.use.seconds for m in units))
     assert len({(s.kind, s.limit_watts, s.cold) for s in stretches}) == len(stretches)
@@ -446,7 +446,7 @@ def test_what_the_next_epoch_will_cost_has_its_evaluation_in_it(
 @given(uses, st.integers(1, 6))
 def test_what_earlier_trials_used_foretells_the_first_epoch(use: Use, trials: int) -> None:
     assume(COST.of(use) > 0)
-    steady = Stretch.of(Kind.EPOCH, 250.0, False, 5, 5 * use.joules, 5 * use.seconds)
+    steady = UsageSegment.of(Kind.EPOCH, 250.0, False, 5, 5 * use.joules, 5 * use.seconds)
     questions: list[AskPolicy] = []
 
     def ask(question: AskPolicy) -> bool:
@@ -462,8 +462,8 @@ def test_what_earlier_trials_used_foretells_the_first_epoch(use: Use, trials: in
 
 
 def test_the_highest_limit_is_due_where_it_was_not_seen_for_long_or_units_have_changed_by_a_fifth() -> None:
-    def trial(*rows: tuple[float, float]) -> tuple[Stretch, ...]:
-        return tuple(Stretch.of(Kind.EPOCH, limit, False, 2, 2 * joules, 2.0) for limit, joules in rows)
+    def trial(*rows: tuple[float, float]) -> tuple[UsageSegment, ...]:
+        return tuple(UsageSegment.of(Kind.EPOCH, limit, False, 2, 2 * joules, 2.0) for limit, joules in rows)
 
     first, later = trial((250.0, 100.0), (150.0, 80.0)), trial((150.0, 90.0))
     assert not is_due((), 250.0)
@@ -478,8 +478,8 @@ def test_the_highest_limit_is_due_where_it_was_not_seen_for_long_or_units_have_c
 
 
 def test_a_slow_start_is_no_change_of_units() -> None:
-    def row(limit: float, cold: bool, joules: float) -> Stretch:
-        return Stretch.of(Kind.STEP, limit, cold, 10, 10 * joules, 10.0)
+    def row(limit: float, cold: bool, joules: float) -> UsageSegment:
+        return UsageSegment.of(Kind.STEP, limit, cold, 10, 10 * joules, 10.0)
 
     profiled = (row(250.0, True, 300.0), row(150.0, True, 100.0), row(150.0, False, 80.0))
     stored = (row(150.0, True, 200.0), row(150.0, False, 80.0))

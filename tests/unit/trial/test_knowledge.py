@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from support.worlds import SIZES, kept
 from zeus.cost import ONE, Use
-from zeus.job import Ending, Gpus, Kind, Outcome, Profiled, Stretch
+from zeus.job import Ending, Gpus, Kind, Outcome, Profiled, UsageSegment
 from zeus.job.wire import dumps, loads, plain, read
 from zeus.trial.knowledge import NEWEST_TRIALS, Knowledge, gather
 
@@ -24,7 +24,7 @@ def test_only_trials_of_its_size_on_its_gpus_foretell_its_units(
 ) -> None:
     trials, same = [], []
     for number, (its_size, its_gpus) in enumerate(ran, 1):
-        stretch = Stretch.of(Kind.EPOCH, 250.0, False, 1, float(number), 1.0)
+        stretch = UsageSegment.of(Kind.EPOCH, 250.0, False, 1, float(number), 1.0)
         outcome = Outcome(ending=Ending.CONVERGED, joules=9.0, seconds=1.0, epochs=1, stretches=(stretch,))
         trials.append(kept(number, number, its_size, outcome, gpus=its_gpus))
         if (its_size, its_gpus) == (size, gpus):
@@ -57,7 +57,7 @@ def test_an_evaluation_is_foretold_by_the_newest_trial_of_the_nearest_other_size
 ) -> None:
     trials, newest = [], dict[int, Use]()
     for number, (its_size, its_gpus, joules, evaluations) in enumerate(ran, 1):
-        evaluated = Stretch.of(Kind.EVALUATION, 250.0, False, evaluations, evaluations * joules, evaluations * 1.0)
+        evaluated = UsageSegment.of(Kind.EVALUATION, 250.0, False, evaluations, evaluations * joules, evaluations * 1.0)
         outcome = Outcome(ending=Ending.CONVERGED, joules=9.0, seconds=1.0, epochs=1, stretches=(evaluated,))
         trials.append(kept(number, number, its_size, outcome, gpus=its_gpus))
         if its_gpus == gpus and its_size != size:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from zeus.cost import CostModel, Use
-from zeus.job import Kind, Stretch
+from zeus.job import Kind, UsageSegment
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Event, Measured, Terms, TrialEngine
 from zeus.trial.quick_profile import ENOUGH_LOOKS, epoch_uses, is_enough
@@ -63,8 +63,8 @@ def test_a_loop_that_shows_no_steps_needs_a_steady_epoch() -> None:
     assert not enough(engine(*epoch, *epoch, steps=None), profiled=False, sets_limits=True)
 
 
-def own(*rows: tuple[Kind, float, bool, int, float]) -> Iterable[Stretch]:
-    return [Stretch.of(kind, limit, cold, n, n * joules, n * 1.0) for kind, limit, cold, n, joules in rows]
+def own(*rows: tuple[Kind, float, bool, int, float]) -> Iterable[UsageSegment]:
+    return [UsageSegment.of(kind, limit, cold, n, n * joules, n * 1.0) for kind, limit, cold, n, joules in rows]
 
 
 def test_an_epoch_is_its_steps_and_an_evaluation() -> None:
@@ -102,5 +102,5 @@ def test_a_steady_epoch_counts_and_a_cold_one_only_in_its_absence() -> None:
 
 
 def test_a_limit_that_cannot_be_read_is_unknown() -> None:
-    (one,) = epoch_uses([Stretch.of(Kind.STEP, None, True, 50, 1000.0, 5.0)], None, 10).at
+    (one,) = epoch_uses([UsageSegment.of(Kind.STEP, None, True, 50, 1000.0, 5.0)], None, 10).at
     assert (one.limit_watts, one.use.joules) == (None, pytest.approx(200.0))
