@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zeus import settings
+from zeus.client.resilient.cache import CACHE, OfflineCache
+from zeus.client.resilient.spool import default_folder
 from zeus.errors import NotKnown
 from zeus.job import Trial, TrialRecord
 from zeus.job.wire import Json
 from zeus.store import Store
-from zeus.store.address import log_file, log_folder
+from zeus.store.address import address_of, log_file, log_folder, resolve
 from zeus.store.api import utc
 from zeus.store.trial_logs import MOST_BYTES, last_lines
 
@@ -21,10 +23,18 @@ MOST_TRACEBACK = 8_192  # bytes of a traceback that is repeated before the last 
 
 
 def find_log(job_id: str, life: str, trial: Trial, environ: Mapping[str, str] = settings.HERE) -> Path | None:
-    """The log of a trial, if it is on this machine."""
+    """The log of a trial, if it is on this machine. A trial that began without its store had another number then."""
     folder = log_folder(job_id, life, environ).resolve()
     path = log_file(folder, trial.number, trial.id, written=True).resolve()
+    if not path.exists() and (began := _cache(environ).began_as(job_id, trial)) is not None:
+        folder = log_folder(job_id, began.life, environ).resolve()
+        path = log_file(folder, began.trial.number, "").resolve()
     return path if path.parent == folder and path.is_file() else None
+
+
+def _cache(environ: Mapping[str, str]) -> OfflineCache:
+    address = address_of(resolve(None, environ))
+    return OfflineCache(default_folder(address, environ) / CACHE)
 
 
 def told_log(store: Store, job_id: str, number: int, environ: Mapping[str, str] = settings.HERE) -> Json:

@@ -16,12 +16,14 @@ from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.client.resilient.jobs import ResilientJobs
 from zeus.client.resilient.outbox import Outbox
+from zeus.client.trial_log import find_log
 from zeus.device.clock import VirtualClock
 from zeus.errors import LaunchError, StoreError
 from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.launch.log_sender import SEND_SECONDS, LogSender
 from zeus.service.app import Settings
 from zeus.store import MemoryStore, Store, open_store
+from zeus.store.address import log_file, log_folder
 from zeus.store.tokens import Scope
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -98,23 +100,34 @@ def test_the_last_of_a_log_waits_on_disk_while_the_service_is_away(tmp_path: Pat
     assert store.trial("asr", 1).trial.outcome == DONE
 
 
-def test_a_run_that_began_without_the_service_brings_its_log(tmp_path: Path) -> None:
-    url, is_away = f"sqlite:///{tmp_path}/zeus.db", [True]
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_run_that_began_without_the_service_brings_its_log(
+    is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, is_away = f"sqlite:///{tmp_path}/zeus.db", [not is_known]
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    environ = {"ZEUS_STORE": url, "XDG_DATA_HOME": str(tmp_path / "data")}
 
     def opened() -> Store:
         if is_away[0]:
             raise StoreError("away")
         return open_store(url)
 
-    with_patience = Outbox(LocalJobs(opened, url), folder=tmp_path / "spool")
+    with_patience = Outbox(LocalJobs(opened, url))
     jobs = ResilientJobs(with_patience)
-    jobs.register(SPEC)
+    life = jobs.register(SPEC).life
+    is_away[0] = True
     trial, _ = jobs.ask("asr", V100)
+    whole = log_file(log_folder("asr", life, environ), trial.number, trial.id)
+    whole.parent.mkdir(parents=True)
+    whole.write_text("the beginning\nalone\n")
     ref = TrialRef("asr", trial.number, trial.id)
     jobs.keep_log(TrialLog("asr", trial.number, "alone\n", trial.id), is_last=True)
     jobs.tell(ref, DONE)
     is_away[0] = False
     with_patience.deliver()
     jobs.close()
-    kept = open_store(url).logs.find("asr", 1)
+    store = open_store(url)
+    kept = store.logs.find("asr", 1)
     assert kept is not None and kept.text == "alone\n"
+    assert find_log("asr", store.job("asr").generation, store.trial("asr", 1).trial, environ) == whole

@@ -23,6 +23,7 @@ from zeus.job.wire import from_json, loads, plain, read, to_json
 
 log = logging.getLogger(__name__)
 
+CACHE = "known"  # its folder, beside the waiting messages
 KEPT_SECONDS = 30 * 86_400.0  # longer than any training goes without a report
 
 
@@ -107,6 +108,11 @@ class OfflineCache:
         for cached in self._began_alone(job_id):
             if cached.key == key:
                 self.keep(job_id, replace(cached, stored=stored))
+
+    def began_as(self, job_id: str, stored: Trial) -> CachedTrial | None:
+        """How this trial of the store began here, if it began without the store."""
+        began = self._began_alone(job_id)
+        return next((one for one in began if one.stored is not None and one.stored.id == stored.id), None)
 
     def drop(self, job_id: str, number: int, trial_id: str = "") -> None:
         """Remove the copy, unless it is of another trial with the same number: the store's state counts now."""

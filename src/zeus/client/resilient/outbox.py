@@ -20,7 +20,7 @@ from zeus.client.api import (
     TrialLog,
     TrialRef,
 )
-from zeus.client.resilient.cache import OfflineCache
+from zeus.client.resilient.cache import CACHE, OfflineCache
 from zeus.client.resilient.retry import Contact, Patience, soon
 from zeus.client.resilient.spool import Spool, default_folder
 from zeus.errors import InputError, NotAllowed, StoreDamaged, StoreError
@@ -59,7 +59,7 @@ class Outbox:
         name = f"the {'service' if is_service(jobs.address) else 'store'} {jobs.address}"
         self.contact = contact or Contact(name)
         self.spool = Spool(folder or default_folder(jobs.address), jobs.address)
-        self.cache = OfflineCache(self.spool.folder / "known")
+        self.cache = OfflineCache(self.spool.folder / CACHE)
 
     def call(self, request: Callable[[], T], patience: Patience, *, begins: bool = False) -> T:
         """Call the store or service, with retries.
