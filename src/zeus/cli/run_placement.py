@@ -27,8 +27,8 @@ LOCAL = "local"
 # name -> module and class of the place
 PLACEMENTS = {
     "slurm": ("zeus.launch.placement.slurm", "Slurm"),
-    "ray": ("zeus.launch.placement.ray.cluster", "Ray"),
-    "kubernetes": ("zeus.launch.placement.kubernetes.output", "Kubernetes"),
+    "ray": ("zeus.launch.placement.ray", "Ray"),
+    "kubernetes": ("zeus.launch.placement.kubernetes", "Kubernetes"),
 }
 WATCHED = ("slurm", "ray")  # clusters; for Kubernetes, manifests are printed
 

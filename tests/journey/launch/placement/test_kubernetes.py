@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from zeus import __version__
 from zeus.cli.main import main
-from zeus.launch.placement.kubernetes.manifests import Work, render
-from zeus.launch.placement.kubernetes.output import to_yaml
-from zeus.launch.placement.kubernetes.settings import KubernetesSettings
+from zeus.launch.placement.kubernetes import to_yaml
+from zeus.launch.placement.kubernetes_manifests import KubernetesSettings, Work, render
 
 yaml = pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")

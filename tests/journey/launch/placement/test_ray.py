@@ -119,7 +119,7 @@ def test_a_run_gets_its_gpus_and_its_store_and_no_secret_is_shown(place: RayPlac
     assert done.stdout.endswith(": succeeded\n")
     assert tries(place) == [(1, Ending.CONVERGED)]
     shown = place.cluster.call("curl", "--silent", f"{place.cluster.dashboard}/api/jobs/")
-    assert "zeus.launch.placement.ray.start" in shown
+    assert "zeus.launch.placement.ray_start" in shown
     assert place.cluster.token not in shown + done.stderr and STORE not in shown
     assert variables_left(place) == []
     assert place.limits() == [250.0, 250.0]

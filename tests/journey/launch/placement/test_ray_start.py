@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zeus.launch.placement.ray.request import START
-
+START = "zeus.launch.placement.ray_start"
 TELLS = "import os; print(os.getcwd(), os.environ['ZEUS_STORE'])"
 
 

@@ -15,8 +15,14 @@ from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.client.resilient.retry import look
 from zeus.errors import InputError
 from zeus.launch.job_file.placements import KINDS
-from zeus.launch.placement.kubernetes.manifests import GRACE_SECONDS, MOST_NAME, Work, dns_label, render
-from zeus.launch.placement.kubernetes.settings import KubernetesSettings
+from zeus.launch.placement.kubernetes_manifests import (
+    GRACE_SECONDS,
+    MOST_NAME,
+    KubernetesSettings,
+    Work,
+    dns_label,
+    render,
+)
 from zeus.launch.process.child import gone_seconds
 from zeus.settings.types import TimeLimits
 
@@ -145,3 +151,21 @@ def test_a_worker_repeats_the_training_until_it_is_told_to_end(tmp_path: Path) -
     eventually(lambda: turns.exists() and len(turns.read_text()) >= 2)
     process.terminate()
     assert process.wait(PATIENCE_SECONDS) == 143
+
+
+def test_an_image_is_needed() -> None:
+    with pytest.raises(InputError, match=r"no image is given.*--set image=NAME"):
+        KubernetesSettings()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"kind": "cronjob"}, "needs a schedule"),
+        ({"schedule": "@daily"}, "schedule is for kind"),
+        ({"workers": 2}, "workers is for kind"),
+    ],
+)
+def test_keys_of_one_kind_are_for_that_kind(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        KubernetesSettings(**{"image": "train", **given})

@@ -1,4 +1,4 @@
-"""Prints the manifests of a submission as YAML, or as JSON, which kubectl reads too."""
+"""`zeus run --on kubernetes`: prints manifests for a Job, a CronJob or a PyTorchJob. It applies nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from zeus.errors import InputError
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, uses
-from zeus.launch.placement.kubernetes.manifests import JOB_FILE, Work, render
-from zeus.launch.placement.kubernetes.settings import KubernetesSettings
+from zeus.launch.placement.kubernetes_manifests import JOB_FILE, KubernetesSettings, Work, render
 from zeus.launch.placement.placement import Placement
 from zeus.launch.placement.submission import Submission
 from zeus.lazy import optional
