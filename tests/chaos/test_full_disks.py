@@ -15,7 +15,7 @@ import pytest
 from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.process.log_file import RESERVED_SHARE
+from zeus.launch.process.output import RESERVED_SHARE
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -21,8 +21,7 @@ from zeus.launch.crash_cause import Crash, is_scripts_own
 from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
 from zeus.launch.log_sender import LogSender
-from zeus.launch.metrics_lock import claim
-from zeus.launch.preflight import check_command, check_sizes, revision
+from zeus.launch.preflight import check_command, check_sizes, lock_metrics, revision
 from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.launch.recurrence import FULL_MISSES, LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner
@@ -96,7 +95,9 @@ class Launcher:
             log.warning("%s", notice(load, "batch size of the trial"))
         check_command(file)
         check_sizes(file, self.gpus.count)
-        self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
+        self._metrics_lock = (
+            lock_metrics(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
+        )
         self.jobs = open_jobs(store)
         # With mode "off", each recurrence is one trial of the default size, as it is without Zeus.
         is_off = self.mode is Mode.OFF
@@ -259,8 +260,8 @@ class Launcher:
         return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.gpus.kind, self.gpus.count))
 
     def close(self) -> None:
-        if self._claim is not None:
-            self._claim.release()
+        if self._metrics_lock is not None:
+            self._metrics_lock.release()
         self._monitor.close()
         self.jobs.close()
 

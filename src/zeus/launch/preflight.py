@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 
 from zeus import settings
+from zeus.device.ranks import shared_folder
 from zeus.errors import InputError
+from zeus.files import FileLock
 from zeus.job import JobSpec
 from zeus.launch.job_file.values import JobFile
 
@@ -59,3 +62,22 @@ def check_command(file: JobFile) -> None:
     script = next((part for part in file.command[1:] if not part.startswith("-")), "")
     if script.endswith(".py") and "{" not in script and not Path(script).exists():
         raise InputError(f"command: the script {script!r} is not found in {Path.cwd()}, where the command is run.")
+
+
+def lock_metrics(path: Path) -> FileLock:
+    """Lock a file of metrics for one `zeus run`, until the lock is released or the process ends.
+
+    If two scripts wrote to it, their lines could not be told apart.
+
+    Raises:
+        InputError: Another process of this user holds it.
+    """
+    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+    folder = shared_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = FileLock.take(folder / f"metrics-{name}.lock")
+    if held is None:
+        raise InputError(
+            f"[metrics] file: another `zeus run` is following {path.absolute()}. Start this one in another folder."
+        )
+    return held

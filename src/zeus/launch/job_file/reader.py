@@ -136,7 +136,7 @@ class _Reader(TomlReader):
     # ------------------------------------------------------------------ values
 
     def _spec(self, data: dict[str, Any]) -> JobSpec | None:
-        given = {name: data[key] for key, (name, _) in SPEC.items() if key in data}
+        given = {name: data[key] for key, name in SPEC.items() if key in data}
         given.setdefault("job_id", data["name"])
         given["baseline_every"] = data.get("baseline", {}).get("every", 0)
         given["include"] = data.get("cost", {}).get("include", GPU_ONLY)
@@ -152,7 +152,7 @@ class _Reader(TomlReader):
             return JobSpec(**given)
         except InputError as wrong:  # "eta_knob=2: give ...": the job file calls this field `eta`
             field, _, rest = str(wrong).partition("=")
-            key = next((key for key, (name, _) in SPEC.items() if name == field), field)
+            key = next((key for key, name in SPEC.items() if name == field), field)
             self._blame((key,), f"{key} = {rest}")
             return None
 

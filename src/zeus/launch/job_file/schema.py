@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+from zeus.job import JobSpec
 from zeus.job.checks import is_number, is_whole
 from zeus.launch.job_file.placements import PLACEMENTS
 from zeus.launch.job_file.values import AUTO
@@ -46,29 +47,35 @@ YES_NO = (lambda value: isinstance(value, bool), "true or false")
 SIZES = (lambda value: isinstance(value, list) and all(map(_int, value)), "a list of whole numbers such as [32, 64]")
 WATTS = (lambda value: isinstance(value, list) and all(map(is_number, value)), "a list of watts such as [250, 200]")
 
-SPEC: Mapping[str, tuple[str, Kind]] = {  # key in the file -> field of JobSpec
-    "job_id": ("job_id", TEXT),
-    "name": ("job_id_prefix", TEXT),
-    "batch_sizes": ("batch_sizes", SIZES),
-    "default_batch_size": ("default_batch_size", WHOLE),
-    "target_metric": ("target_metric", NUMBER),
-    "higher_is_better": ("higher_is_better_metric", YES_NO),
-    "max_epochs": ("max_epochs", WHOLE),
-    "eta": ("eta_knob", NUMBER),
-    "beta": ("beta_knob", NUMBER),
-    "window": ("window_size", WHOLE),
-    "policy": ("policy", TEXT),
-    "power_limits": ("power_limits", WATTS),
-    # Rarely needed, so these keep their names of JobSpec.
-    "num_pruning_rounds": ("num_pruning_rounds", WHOLE),
-    "mab_prior_mean": ("mab_prior_mean", NUMBER),
-    "mab_prior_precision": ("mab_prior_precision", NUMBER),
-    "mab_num_explorations": ("mab_num_explorations", WHOLE),
-    "mab_seed": ("mab_seed", WHOLE),
+KINDS: Mapping[Any, Kind] = {
+    str: TEXT,
+    bool: YES_NO,
+    int: WHOLE,
+    float: NUMBER,
+    tuple[int, ...]: SIZES,
+    tuple[float, ...]: WATTS,
 }
+RENAMED = {  # key in the file -> field of JobSpec, where they differ
+    "name": "job_id_prefix",
+    "higher_is_better": "higher_is_better_metric",
+    "eta": "eta_knob",
+    "beta": "beta_knob",
+    "window": "window_size",
+}
+# Fields of JobSpec that the reader fills by itself: from the command, and from [baseline] and [cost].
+NOT_KEYS = frozenset({"command", "command_id", "baseline_every", "include"})
+SPEC = {field: field for field in JobSpec.__struct_fields__ if field not in NOT_KEYS | set(RENAMED.values())} | RENAMED
+
+
+def _kind(field: str) -> Kind:
+    """What the key of a field may hold: the type of the field. JobSpec itself checks the range."""
+    hint = get_type_hints(JobSpec)[field]
+    return next(KINDS[one] for one in (hint, *get_args(hint)) if one in KINDS)
+
+
 TABLE = (lambda value: isinstance(value, dict), "a table")
 TOP: Mapping[str, Kind] = {
-    **{key: kind for key, (_, kind) in SPEC.items()},
+    **{key: _kind(field) for key, field in SPEC.items()},
     "command": TEXT,
     "max_tries": (lambda value: is_whole(value, 1), "a whole number from 1 to 2**53"),
     "gpus": (_gpus, '"all", or a list of different indices such as [0, 1]'),

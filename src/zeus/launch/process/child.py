@@ -16,8 +16,7 @@ from types import FrameType, TracebackType
 from zeus import settings
 from zeus.errors import LaunchError
 from zeus.launch.process import guard
-from zeus.launch.process.log_file import LogFile
-from zeus.launch.process.output import Output
+from zeus.launch.process.output import LogFile, Output
 from zeus.settings.types import TimeLimits
 
 
@@ -96,9 +95,9 @@ class Child:
                     return
         finally:  # also if the user interrupts the wait
             self.send(signal.SIGKILL)
-            self._see_off()
+            self._await_exit()
 
-    def _see_off(self) -> None:
+    def _await_exit(self) -> None:
         """Wait for the guards to end. The last of them stays until all processes of the command are gone."""
         with contextlib.suppress(OSError):
             self._guards.shutdown(socket.SHUT_WR)
@@ -164,7 +163,7 @@ class Child:
             if self._process.poll() is None:
                 self.end(*((signal.SIGINT,) if interrupted else ()), signal.SIGTERM)
             else:
-                self._see_off()
+                self._await_exit()
         finally:
             if self._pauses:
                 signal.signal(signal.SIGTSTP, signal.SIG_DFL)

@@ -95,10 +95,10 @@ class _Guard:
         while self._reap():
             for descriptor, event in self._ready.poll(None if self._end is None else LOOK_SECONDS * 1000):
                 if descriptor == self._launcher.fileno():
-                    self._heed(event)
+                    self._on_order(event)
                 else:
                     os.read(descriptor, 1 << 16)
-            if self._end is not None and not self._press_on():
+            if self._end is not None and not self._kill_rest():
                 break
         status = -signal.SIGKILL if self._status is None else self._status  # None: it cannot even be killed
         return _exit_as(status, is_guard=self._output is None)
@@ -119,7 +119,7 @@ class _Guard:
 
     # ------------------------------------------------------------------ orders of the launcher
 
-    def _heed(self, event: int) -> None:
+    def _on_order(self, event: int) -> None:
         if self._output is None or not (order := self._launcher.recv(1)):
             self._ready.unregister(self._launcher)
             self._launcher_gone()
@@ -153,7 +153,7 @@ class _Guard:
             ):  # not reaped, so the pid is still its own
                 os.killpg(os.getpgid(self._child), number)
 
-    def _press_on(self) -> bool:
+    def _kill_rest(self) -> bool:
         """Ask or kill the guard's children. Returns false if no more can be done.
 
         A child keeps its pid until the guard reaps it, so no other process is hit. Processes that a child leaves behind

@@ -16,8 +16,7 @@ from support.launch_place import Place, is_running
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.child import Child
-from zeus.launch.process.log_file import LogFile
-from zeus.launch.process.output import Output
+from zeus.launch.process.output import LogFile, Output
 from zeus.launch.script_events import Line
 from zeus.launch.script_lines import ScriptLines, reader_of
 

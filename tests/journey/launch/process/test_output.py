@@ -15,9 +15,8 @@ from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.launch.job_file.values import MetricsSource
-from zeus.launch.process import log_file
-from zeus.launch.process.log_file import LogFile
-from zeus.launch.process.output import Output
+from zeus.launch.process import output
+from zeus.launch.process.output import LogFile, Output
 from zeus.launch.script_events import Line
 from zeus.launch.script_lines import LONGEST, ScriptLines, reader_of
 
@@ -79,8 +78,8 @@ def test_why_a_size_crashed_is_known_where_its_log_could_not_be_written(place: P
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_file, "LONGEST", 4000)
-    monkeypatch.setattr(log_file, "KEPT", 1000)
+    monkeypatch.setattr(output, "LONGEST", 4000)
+    monkeypatch.setattr(output, "KEPT", 1000)
 
 
 def left_out(text: str) -> int:
@@ -99,13 +98,13 @@ def test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_lies_between(t
     assert text.count("[zeus: ") == 1
     note = f"\n[zeus: {left_out(text):,} bytes of output are left out here]\n"
     assert len(text) - len(note) + left_out(text) == sum(map(len, lines))
-    assert kept.end == b"".join(lines)[-log_file.END :]
+    assert kept.end == b"".join(lines)[-output.END :]
 
 
 def test_what_a_disk_had_no_room_for_is_said_where_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(output, "SPACE_SECONDS", 0.0)
     with tiny_disk(tmp_path / "disk", 256) as disk:
         kept = LogFile(disk / "log")
         kept.write(b"before\n")
