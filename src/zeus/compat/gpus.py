@@ -1,6 +1,6 @@
 """`get_gpus()` of the existing package: the GPUs of this process, in milliwatts, millijoules and milliseconds.
 
-Readings come from our cards. Limits are set through the keeper, so they are put back at the end; no setter reaches the
+Readings come from our cards. Limits are set through the keeper, so they are restored at the end; no setter reaches the
 driver from here. Frequencies and the persistence mode are not set.
 """
 

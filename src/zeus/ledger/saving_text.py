@@ -34,7 +34,7 @@ def saving_sentence(
         time: Seconds saved, and their standard error.
         compared: Joules and seconds that this is compared with.
         basis: What this rests on, a value of `Basis`. Empty: not said.
-        worth: Money, its currency, and grams of CO2e that the energy comes to; None: unknown.
+        worth: Money, its currency, and grams of CO2e of the energy saved; None: unknown.
         would: Whether it would have been saved, had anything been changed.
 
     >>> saving_sentence((1200.0, 60.0), (-3.0, 1.0), (6000.0, 96.0), basis="estimated")
