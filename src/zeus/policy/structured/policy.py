@@ -168,9 +168,12 @@ def _goes_on(state: StructuredState, model: str, arm: int, best: int, done: int)
 
 def _overdue(state: StructuredState, arm: int, best: int) -> float:
     """Recurrences for which a saving may have been missed by not running a size."""
+    between = range(min(arm, best) + 1, max(arm, best))
     if arm in state.converged:
         return OVERDUE * state.unseen(arm)
-    return NEVER_RAN * state.unseen(arm) if abs(arm - best) == 1 else 0.0
+    if all(other in state.converged for other in between):
+        return (OVERDUE if between else NEVER_RAN) * state.unseen(arm)
+    return 0.0
 
 
 def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:

@@ -395,6 +395,21 @@ def _phases(told: Story, **changed: Any) -> Phase:
     return OURS.decide(replace(told.state, **changed), random.Random(0), ask).phase
 
 
+def test_the_next_size_outwards_is_looked_at_though_runs_between_were_unlucky() -> None:
+    """BERT-QA: the best size is the smallest, and by chance, nearer ones needed five epochs instead of four."""
+    cost_of = {4: 0.250, 8: 0.248, 12: 0.258, 16: 0.262, 24: 0.270, 32: 0.276}
+    told = story(batch_sizes=tuple(cost_of), default_batch_size=32, max_epochs=6)
+    luck = {16: [5], 12: [5], 24: [4, 4, 5, 5]}
+    for _ in range(90):
+        trial = told.ask()
+        size, lucky = trial.batch_size, luck.get(trial.batch_size, [])
+        if size not in told.state.costs.get("", {}):
+            told.profile(size, cost_of[size])
+        epochs = lucky.pop(0) if lucky else 4
+        told.tell(trial, converged(epochs * cost_of[size], epochs))
+    assert told.state.best("", list(range(6))) == 0
+
+
 def test_a_second_look_waits_for_other_explorations_for_its_own_and_for_the_next_recurrence() -> None:
     told = _settled()
     late = told.state.ended + 10_000
