@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 
 from harness import TRACES
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import World, job_of
+from zeus.simulate.replay import World, job_of, quick_profile
 from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 
@@ -60,11 +60,8 @@ def shared(old: Workload, new: Workload) -> tuple[Workload, Workload]:
 
 def profiling(workload: Workload, seconds: float, setup: float) -> tuple[float, float]:
     """Seconds and joules of `zeus profile` for all sizes."""
-    time = joules = 0.0
-    for profile in workload.profiles.values():
-        time += seconds * len(profile.slices) + setup
-        joules += seconds * sum(one.watts for one in profile.slices) + setup * profile.slices[0].watts
-    return time, joules
+    each = [quick_profile(workload, size, seconds, setup) for size in workload.sizes]
+    return sum(one.seconds for one in each), sum(one.joules for one in each)
 
 
 def costs(

@@ -6,6 +6,7 @@
     python benchmarks/regret.py --worlds base,steep      # or all
     python benchmarks/regret.py --gates                  # jobs that a policy must not get stuck in
     python benchmarks/regret.py --traces benchmarks/h200/traces --every-default --horizons 10,20,40
+    python benchmarks/regret.py --policies structured,structured@profiled    # with `zeus profile` before the first run
     python benchmarks/regret.py --walk                   # over power limits: loss and overhead by θ
     python benchmarks/regret.py --speed                  # of one decision, and of the replay
 
@@ -107,8 +108,9 @@ def _costs(path: Iterable[Workload], eta: float, past: Iterable[ReplayedRecurren
 def costs(
     workload: Workload, policy: str, eta: float, seed: int, recurrences: int, concurrency: int = 1, window: int = 0
 ) -> Costs:
+    policy, _, start = policy.partition("@")
     who = baselines.contender(policy, workload, eta)
-    job = job_of(workload, eta_knob=eta, mab_seed=seed, window_size=window)
+    job = job_of(workload, eta_knob=eta, mab_seed=seed, window_size=window, start=start or "default")
     steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency)
     return _costs(repeat(workload), eta, islice(steps, recurrences))
 

@@ -172,8 +172,13 @@ def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
 
     If an earlier process had the same `run` id, its recurrences are continued. Those that are over are not run again.
     """
+    from zeus.launch.size_profiler import profile_first
+
     try:
         with interruptible():
+            for one in profile_first(launcher, lambda size: _note(f"profiling batch size {size} before the first run")):
+                if one.failure:
+                    _note(f"batch size {one.batch_size} could not be profiled: {one.failure}")
             for number in range(1, count + 1):
                 this = launcher.recur(f"{run}.{number}" if run else None)
                 if all(one.ending is Ending.CRASHED for one in this.tries):
@@ -186,6 +191,11 @@ def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
         following = "continues this recurrence" if run else "begins a new recurrence"
         return by.status, f"{by}. The command was ended, and its trial is lost. The next `zeus run` {following}."
     return DONE, ""
+
+
+def _note(text: str) -> None:
+    if not quiet():
+        click.echo(f"zeus: {text}", err=True)
 
 
 @contextmanager

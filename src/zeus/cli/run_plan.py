@@ -32,6 +32,12 @@ def tell_plan(file: JobFile, revise: bool, as_json: bool) -> int:
     click.echo(f"GPUs:    {plan['gpus']}; mode {plan['mode']}; power limits {limits or 'that cannot be set'} W")
     bound = "" if plan["cost_limit"] is None else f" It would be stopped above a cost of {joules(plan['cost_limit'])}."
     click.echo(f"next:    batch size {plan['batch_size']}: {plan['reason'].rstrip('.')}.{bound}")
+    if sizes := plan["profiles_first"]:
+        click.echo(f"first:   profiles batch sizes {sizes}, and may then start with another of them")
+    elif plan["recurrences"] is None and len(file.spec.batch_sizes) > 1 and file.spec.start == "default":
+        click.echo(
+            'start:   with `start = "profiled"` in the job file, Zeus profiles sizes first and may begin with another'
+        )
     click.echo(f"command: {shlex.join(plan['command'])}")
     click.echo(f"store:   {plan['store']}")
     click.echo("Nothing was run or stored.")
@@ -50,6 +56,7 @@ def _plan(file: JobFile, revise: bool) -> Json:
     launcher = Launcher(file, store=copy, revise=revise, dry=True)
     try:
         recurrences = launcher.jobs.full(file.spec.id)["recurrences"] if known else None
+        profiled = launcher.to_profile_first()
         trial = launcher.job.ask(launcher.gpus, None, launcher.max_tries)
         seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
         return {
@@ -60,6 +67,7 @@ def _plan(file: JobFile, revise: bool) -> Json:
             "mode": launcher.mode.value,
             "power_limits": launcher.power_limits,
             "batch_size": trial.batch_size,
+            "profiles_first": profiled,
             "phase": trial.decision.phase.value,
             "reason": trial.decision.reason,
             "cost_limit": trial.decision.cost_limit,

@@ -40,6 +40,7 @@ class Change(Checked, frozen=True, kw_only=True):
     window_size: Count | UnsetType | None = UNSET
     max_epochs: Whole | UnsetType | None = UNSET
     policy: Name | UnsetType | None = UNSET
+    start: Name | UnsetType | None = UNSET
     batch_sizes: Sizes | UnsetType | None = UNSET
     default_batch_size: Whole | UnsetType | None = UNSET
     target_metric: Number | UnsetType | None = UNSET

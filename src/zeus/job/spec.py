@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 from msgspec.structs import force_setattr
@@ -14,6 +14,9 @@ from msgspec.structs import force_setattr
 from zeus.cost import GPU_ONLY, LEAST, MOST, Include, included
 from zeus.job.checks import MOST_SIZES, is_number, is_unicode, is_whole, need, whole_wanted
 from zeus.job.value import Above, Checked, Count, NotBelow, Number, Share, Whole
+
+STARTS: Final = ("default", "profiled")
+FIRST_OCTAVES: Final = 2.0  # how far from the default the first run may be
 
 
 def is_reached(target: float, metric: float, higher_is_better: bool) -> bool:
@@ -67,6 +70,7 @@ class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
     mab_num_explorations: Whole = 2
     mab_seed: Count | None = None
     policy: str = "structured"
+    start: str = "default"  # the size of the first run; "profiled": the best one that `zeus profile` foretells
     power_limits: tuple[Above, ...] = ()  # watts; empty: all in steps of 25 W
     command_id: str = ""  # identifies the command of `zeus run`, so that two commands do not share a job
     command: str | None = None  # of the job file, with its placeholders, only to be shown; None: unknown
@@ -79,6 +83,7 @@ class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
         for name in ("job_id", "job_id_prefix"):
             need(is_unicode(getattr(self, name) or ""), name, getattr(self, name), "a name that UTF-8 can hold")
         need(is_unicode(self.command or ""), "command", self.command, "a text that UTF-8 can hold")
+        need(self.start in STARTS, "start", self.start, " or ".join(f'"{one}"' for one in STARTS))
         sizes = tuple(self.batch_sizes)
         need(bool(sizes), "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
         wrong = [size for size in sizes if not is_whole(size, 1)]
@@ -112,6 +117,19 @@ class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
     def beta(self) -> float:
         """β; infinite if no trial is to be stopped for its cost."""
         return math.inf if self.beta_knob is None else self.beta_knob
+
+    @cached_property
+    def first_sizes(self) -> tuple[int, ...]:
+        """The sizes that the first run may have. `start = "profiled"`: all within FIRST_OCTAVES of the default.
+
+        >>> sizes = [2, 8, 16, 32, 64]
+        >>> JobSpec(job_id_prefix="asr", batch_sizes=sizes, default_batch_size=16, start="profiled").first_sizes
+        (8, 16, 32, 64)
+        """
+        if self.start == "default":
+            return (self.default_batch_size,)
+        ratios = ((size, size / self.default_batch_size) for size in self.batch_sizes)
+        return tuple(size for size, ratio in ratios if max(ratio, 1 / ratio) <= 2**FIRST_OCTAVES)
 
     @cached_property
     def target(self) -> Target:

@@ -11,7 +11,7 @@ from pathlib import Path
 from zeus import settings
 from zeus.client.catalog import open_jobs
 from zeus.client.recurring import RecurringJob
-from zeus.cost import CostModel
+from zeus.cost import ZERO, CostModel
 from zeus.device.find import find
 from zeus.device.keeper.notes import near
 from zeus.device.virtual.watched import load_name, notice
@@ -110,6 +110,7 @@ class Launcher:
         self.ran: dict[int, FinishedTrial] = {}
         self._worked_here: set[int] = set()  # batch sizes that completed an epoch in this run
         self._fitting: int | None = None  # samples on each GPU that fit, once that was found out
+        self.owed = ZERO  # by profiling before the first run, which is charged with it
         self.excused: set[int] = set()  # trials whose crash the store does not hold against their batch size
 
     def _revision(self, revise: bool) -> str:
@@ -222,6 +223,16 @@ class Launcher:
                 FULL_MISSES,
             )
 
+    def to_profile_first(self) -> list[int]:
+        """The batch sizes to profile before the first run of a new job; none if the store does not answer."""
+        spec = self.job.spec
+        try:
+            if spec.start == "default" or self.mode is Mode.OFF or self.jobs.full(spec.id)["tries"]:
+                return []
+            return [size for size in spec.first_sizes if self.profile(size) is None]
+        except ZeusError:
+            return []
+
     def _is_first_metric(self, trial: Trial) -> bool:
         """Whether no other trial of the job has reported a metric. False if the store does not answer."""
         try:
@@ -291,7 +302,10 @@ class Launcher:
 
     def _until_it_fits(self, trial: Trial, seed: int, log: Path) -> FinishedTrial:
         """Run the command, and again with smaller batches as long as it runs out of memory."""
-        start, number = self._first(trial), trial.number
+        start, number = replace(self._first(trial), before=self.owed), trial.number
+        if self.owed.seconds:
+            self.owed = ZERO
+            self._renew(trial, start)
         while True:
             command, environ = self.command(trial.batch_size, seed, start), self.environ(trial, seed, log, start)
             if self.file.micro_batch_size != AUTO:
@@ -306,11 +320,16 @@ class Launcher:
                 return ran
             used, failed = window.use(self.gpus.include), self._split(trial.batch_size, start)
             start = Start(micro, start.before + used)
-            split = self._split(trial.batch_size, start)
+            split = self._renew(trial, start)
             assert failed is not None and split is not None
-            with contextlib.suppress(Exception):  # a store that is away: this run goes on with what it knows
-                self.job.renew(number, start.so_far(split))
             self._hooks.on_restart(Restart(trial, failed.per_device, used, split))
+
+    def _renew(self, trial: Trial, start: Start) -> BatchSplit | None:
+        """Store what the trial has used before this start. Returns how its batches are split."""
+        split = self._split(trial.batch_size, start)
+        with contextlib.suppress(Exception):  # a store that is away: this run goes on with what it knows
+            self.job.renew(trial.number, start.so_far(split))
+        return split
 
     def _first(self, trial: Trial) -> Start:
         micro = self.file.micro_batch_size

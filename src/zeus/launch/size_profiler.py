@@ -227,6 +227,19 @@ class SizeProfiler:
         )
 
 
+def profile_first(launcher: Launcher, started: Callable[[int], None]) -> Iterator[SizeProfile]:
+    """`start = "profiled"`: profile the sizes that the first run of a new job may have. That run is charged with it."""
+    sizes = launcher.to_profile_first()
+    if sizes:
+        profiler = SizeProfiler(launcher)
+        try:
+            for one in profiler.run(sizes, started):
+                launcher.owed += one.used
+                yield one
+        finally:
+            profiler.close()
+
+
 class _WatchedJob(RecurringJob):
     """The job of a throw-away store. Its trial of an unmodified script ends after the second epoch."""
 

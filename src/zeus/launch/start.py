@@ -36,7 +36,7 @@ class Start:
         """How the batch is split. None: the command does not ask for that."""
         return file.split(batch_size, gpus, self.micro)
 
-    def so_far(self, split: BatchSplit) -> Outcome:
+    def so_far(self, split: BatchSplit | None) -> Outcome:
         """What the trial has used before this start, for the store."""
         joules = self.before.joules if self.before.is_known else None
         return Outcome(

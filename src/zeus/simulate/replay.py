@@ -152,6 +152,13 @@ def replay_each(
         yield ReplayedRecurrence(tuple(one.tries))
 
 
+def quick_profile(workload: Workload, size: int, seconds: float = 5.0, set_up: float = 30.0) -> Use:
+    """What `zeus profile` uses for a size: this long at each limit, after a set-up at the highest one."""
+    slices = workload.profiles[size].slices
+    spent = [(set_up, slices[0].watts), *((seconds, one.watts) for one in slices)]
+    return Use(sum(time * watts for time, watts in spent), sum(time for time, _ in spent))
+
+
 class ReplayedRun(msgspec.Struct, frozen=True):
     """A run in progress. After `seconds`, either its next epoch ends or the run does."""
 
@@ -212,7 +219,17 @@ class World:
         decision = Decision(size, Phase.DEFAULT, "zeus profile")
         self._learn(decision, self._limits.plan(decision))
 
+    def _profile_first(self) -> Use:
+        """What `zeus run` does first in a job with `start = "profiled"`. Returns what that uses."""
+        used = Use()
+        for size in self._job.first_sizes if self._job.start == "profiled" else ():
+            self.profile(size)
+            used += quick_profile(self.workload, size)
+        return used
+
     def submit(self, recurrence: int) -> Flight:
+        if not self._number:
+            self._owed = self._profile_first()
         self._recurrences = max(self._recurrences, recurrence)
         trials: list[Trial] = []
         return Flight(recurrence, self._ask(recurrence, trials), [], trials)
@@ -241,6 +258,13 @@ class World:
                 self._learn(trial.decision, plan)
             one.run = self._onward(trial, plan, one.run.epochs)
             return True
+        if self._owed.seconds:  # the first trial is charged with the profiling before it
+            outcome = replace(
+                outcome,
+                joules=(outcome.joules or 0.0) + self._owed.joules,
+                seconds=outcome.seconds + self._owed.seconds,
+            )
+            self._owed = Use()
         ended = trial.end(self._next(), outcome)
         self._state = self._policy.observe(self._state, ended)
         one.trials.append(ended)

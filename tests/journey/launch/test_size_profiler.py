@@ -181,6 +181,24 @@ def test_a_script_with_the_loader_is_profiled_and_its_next_run_profiles_nothing(
     assert first["recurrence"] == 1 and limit() == LIMIT
 
 
+def test_a_job_may_profile_first_and_start_with_another_size_than_its_default(place: Place, limit: Any) -> None:
+    (place.folder / "train.py").write_text(LOADER)
+    place.job(metrics="", policy="structured", start="profiled", batch_sizes=[8, 16], default_batch_size=8)
+    planned = place.report("--dry-run")
+    assert (planned["profiles_first"], planned["batch_size"]) == ([8, 16], 8)
+    done = place.run("--json")
+    (first,) = tries(json.loads(done.stdout))
+    assert done.stderr.count("before the first run") == 2
+    assert first["batch_size"] == 16 and first["reason"].startswith("16 comes first: by its profile, it is expected")
+    told = [one for one in place.store().notes("toy") if isinstance(one, Profiled)]
+    assert [one.batch_size for one in told][:2] == [8, 16]
+    trial = place.store().trials("toy")[0].trial
+    assert trial.outcome is not None and trial.outcome.joules is not None and limit() == LIMIT
+    training = sum(one.joules or 0.0 for one in trial.outcome.stretches)
+    assert 0.01 < trial.outcome.joules / training - 1 < 0.5  # profiling is charged to the first trial
+    assert place.report("--dry-run")["profiles_first"] == []
+
+
 @pytest.mark.parametrize(
     ("script", "command", "gpus"),
     [

@@ -17,7 +17,7 @@ from zeus.job import Ending, Event, Phase, Trial
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import ReplayedRecurrence, World, draw, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence, World, draw, job_of, quick_profile, replay
 from zeus.simulate.results import simulate
 from zeus.simulate.workload import Workload
 
@@ -162,6 +162,20 @@ def moved(name: str, profiled: bool) -> list[ReplayedRecurrence]:
         for size in other.sizes:
             world.profile(size)
     return [once(number) for number in range(21, 25)]
+
+
+def test_a_profiled_start_spares_first_epochs_and_charges_the_profile_to_the_first_trial() -> None:
+    who = find_policy("structured")
+    plain, profiled = (next(replay(SMALL, who, job_of(SMALL, start=start), 0)) for start in ("default", "profiled"))
+    used = [quick_profile(SMALL, size) for size in SMALL.sizes]
+    assert sum(one.seconds for one in used) == 3 * (30 + 2 * 5)
+    (trial,) = profiled.tries
+    best = SMALL.best_epoch(trial.decision.batch_size, 0.5)
+    assert trial.outcome.seconds == pytest.approx(
+        trial.outcome.epochs * best.seconds + sum(one.seconds for one in used)
+    )
+    assert profiled.joules == pytest.approx(trial.outcome.epochs * best.joules + sum(one.joules for one in used))
+    assert plain.tries[0].decision.batch_size == 16
 
 
 @pytest.mark.parametrize("name", ["paper", "structured"])

@@ -185,7 +185,7 @@ def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[i
         beside = _most_worth(state, model, open_to, best, failed, EARLY)
         if beside is not None:
             return Decision(sizes[beside.arm], Phase.EXPLORING, _why(state, beside, sizes[best]))
-        return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]} comes first; no size has reached the target yet")
+        return Decision(*_first(state, model, usable, best))
     epochs, costs, most = state.lessons.belief, state.epoch_costs(model), math.log(state.job.max_epochs)
 
     def hope(arm: int) -> float:
@@ -195,6 +195,24 @@ def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[i
     arm = min(usable, key=lambda arm: (arm in failed, state.missed.get(arm, 0.0), -hope(arm), arm))
     reason = f"no size has reached the target yet; {sizes[arm]} has the best chance for its cost"
     return Decision(sizes[arm], Phase.EXPLORING, reason)
+
+
+def _first(state: StructuredState, model: str, usable: list[int], home: int) -> tuple[int, Phase, str]:
+    """The first run: `home`, or the size with the least expected cost among those that `zeus profile` has measured."""
+    sizes, known = state.job.batch_sizes, state.costs.get(model, {})
+
+    def expected(arm: int) -> float:
+        """E[cost] over that of `home`. The less is known about a size, the more its epochs may be."""
+        beside = ((part.odds, *part.between(arm, home)) for part in state.lessons.belief.parts)
+        return sum(odds * exp(mean + var / 2) for odds, mean, var, _ in beside) * exp(known[arm] - known[home])
+
+    open_to = [arm for arm in usable if arm in known and sizes[arm] in state.job.first_sizes]
+    arm = min(open_to, key=expected) if home in open_to else home
+    if arm == home:
+        return sizes[home], Phase.SAMPLING, f"{sizes[home]} comes first; no size has reached the target yet"
+    saved = round(100 * (1 - expected(arm)))
+    reason = f"{sizes[arm]} comes first: by its profile, it is expected to cost {saved} % less than {sizes[home]}"
+    return sizes[arm], Phase.SAMPLING, reason
 
 
 def stated(chance: float) -> int:

@@ -196,6 +196,8 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
     def _is_news(self, model: str, arm: int, epoch: float, epochs: int) -> bool:
         """Whether a run changes what an epoch costs: it was unknown, or the profile is off by more than STALE."""
         known = self.costs.get(model, {}).get(arm)
+        if known is not None and not self.ended and self.job.start == "profiled":
+            return False  # the cost of the first run holds that of profiling
         return known is None or (epochs > 1 and abs(math.log(epoch) - known) > STALE)
 
     def _taught(self, lessons: Lessons) -> StructuredState:

@@ -34,7 +34,7 @@ from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms
 from zeus.trial.knowledge import Knowledge
 
 DAY = 86_400.0
-LATER = {"baseline_every", "command_id", "command", "include"}  # fields that are not sent to these clients
+LATER = {"start", "baseline_every", "command_id", "command", "include"}  # fields that are not sent to these clients
 OURS = LATER | {"policy", "power_limits"}  # fields that they do not know
 
 

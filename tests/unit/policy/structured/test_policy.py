@@ -148,6 +148,24 @@ def test_the_default_is_first_and_its_run_is_never_stopped() -> None:
     assert OURS.keep_going(story().state, trial, 90, 1e12)
 
 
+def test_with_a_profiled_start_the_first_run_may_be_at_the_size_of_least_expected_cost() -> None:
+    def first(costs: dict[int, float], **knobs: Any) -> Decision:
+        told = story(**knobs)
+        for size, cost in costs.items():
+            told.profile(size, cost)
+        return told.ask().decision
+
+    cheaper = {16: 12.0, 32: 10.0, 64: 6.0}
+    assert first(cheaper).batch_size == first({}, start="profiled").batch_size == 32
+    assert first({16: 12.0, 64: 6.0}, start="profiled").batch_size == 32  # nothing to compare with
+    chosen = first(cheaper, start="profiled")
+    assert (chosen.batch_size, chosen.phase, chosen.cost_limit) == (64, Phase.SAMPLING, None)
+    assert chosen.reason == "64 comes first: by its profile, it is expected to cost 29 % less than 32"
+    # An epoch must be the cheaper the farther a size is, and beyond two octaves it never comes first.
+    assert first({32: 10.0, 64: 9.5, 128: 6.0}, start="profiled").batch_size == 32
+    assert first({32: 10.0, 256: 0.1}, start="profiled", batch_sizes=(32, 256)).batch_size == 32
+
+
 def test_a_try_of_another_size_says_what_it_promises_and_has_a_bound() -> None:
     told = story()
     told.profile(32, 10.0)
