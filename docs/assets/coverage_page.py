@@ -56,8 +56,8 @@ def page() -> str:
     lines += [f"| {verdict} | {counts[verdict]} | {meaning} |" for verdict, meaning in VERDICTS.items()]
     lines += [f"| all | {len(rows)} | |"]
     for title in dict.fromkeys(row.section for row in rows):
-        lines += ["", f"## {title}", "", "| # | claim | what came out |", "|---|---|---|"]
-        lines += [f"| {row.number} | {row.claim} | {_result(row)} |" for row in rows if row.section == title]
+        lines += ["", f"## {title}", "", "| claim | what came out |", "|---|---|"]
+        lines += [f"| **{row.number}** {row.claim} | {_result(row)} |" for row in rows if row.section == title]
     return "\n".join(lines) + "\n"
 
 

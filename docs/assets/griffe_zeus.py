@@ -33,6 +33,8 @@ def _edit(place: Place) -> None:
             continue
         if member.is_attribute and member.docstring is None:
             _describe_by_comment(member)
+        if member.is_attribute and "instance-attribute" in member.labels:
+            member.value = None  # how a constructor computes it is nobody's business
         if _says_nothing(name, member, place):
             del place.members[name]
         elif member.is_module or member.is_class:
