@@ -10,12 +10,12 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from zeus import settings
 from zeus.deadline import answer_within
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, able, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
 from zeus_energy import install_command
 
@@ -52,7 +52,7 @@ def amd_gpus() -> list[AmdGpu]:
     for index, handle in enumerate(handles):
         try:
             gpus.append(AmdGpu(smi, handle, index))
-        except DeviceSilent as silent:  # use the others
+        except (DeviceLost, DeviceSilent) as silent:  # use the others
             log.warning("AMD GPU %d is skipped. %s", index, silent)
     return gpus
 
@@ -144,15 +144,18 @@ class AmdGpu:
         uuid = _text(self._if_known("amdsmi_get_gpu_device_uuid"))
         bus = _text(self._if_known("amdsmi_get_gpu_device_bdf"))
         power = self._if_known("amdsmi_get_power_info")
-        caps = self._caps() if self._works(self._caps) else {}
-        can = {
-            Capability.COUNTER: self._works(self.energy),
-            Capability.POWER: self._works(self._power),
-            Capability.INSTANT: bool(_number(power.get("current_socket_power"))),
-            Capability.LIMITS: bool(caps),
-            Capability.TEMPERATURE: self._works(self.temperature),
-            Capability.PROCESSES: self._works(self.processes),
-        }
+        can = able(
+            {
+                Capability.COUNTER: self.energy,
+                Capability.POWER: self._power,
+                Capability.LIMITS: self._caps,
+                Capability.TEMPERATURE: self.temperature,
+                Capability.PROCESSES: self.processes,
+            }
+        )
+        if _number(power.get("current_socket_power")):
+            can.add(Capability.INSTANT)
+        caps = self._caps() if Capability.LIMITS in can else {}
         return GpuSpec(
             uuid=uuid or f"PCI-{bus or self.index}",
             name=_text(asic.get("market_name")) or _text(board.get("product_name")) or "AMD GPU",
@@ -160,7 +163,7 @@ class AmdGpu:
             min_watts=self._floor(caps) if caps else math.nan,
             max_watts=caps.get("max_power_cap", math.nan),
             default_watts=caps.get("default_power_cap", math.nan),
-            capabilities=frozenset(capability for capability, works in can.items() if works),
+            capabilities=frozenset(can),
             aliases=(hip_uuid,) if hip_uuid else (),
         )
 
@@ -214,16 +217,6 @@ class AmdGpu:
             raise  # a silent driver does not mean that the card does not know
         except ZeusError:
             return {}
-
-    @staticmethod
-    def _works(reading: Callable[[], object]) -> bool:
-        try:
-            reading()
-        except DeviceSilent:
-            raise
-        except ZeusError:
-            return False
-        return True
 
 
 def _number(value: Any) -> float | None:

@@ -79,6 +79,7 @@ class VirtualClock:
     2.5
     """
 
+    speed = 1.0
     EPOCH = 1_700_000_000.0  # the wall clock starts at a fixed time, so that runs repeat to the byte
 
     def __init__(self, start: float = 0.0) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from zeus import settings
-from zeus.errors import DeviceError, InputError, ReadOnly
+from zeus.errors import DeviceError, DeviceLost, DeviceSilent, InputError, ReadOnly
 from zeus.lazy import lazy_getattr
 
 __path__: list[str] = []  # modules of the existing package are found below this one: `zeus.compat.finder`
 __getattr__ = lazy_getattr(__name__, "zeus.compat.gpus")
+
+log = logging.getLogger(__name__)
 
 SURGE = 1.5  # a card may briefly draw this many times its highest limit
 HIGHEST_WATTS = 5000.0  # no card draws more; used if its highest limit is unknown
@@ -74,6 +77,10 @@ class Ticker(Protocol):
 
 class Clock(Protocol):
     """Time, passed as an argument. `now` never goes back; `wall` may jump at any moment."""
+
+    @property
+    def speed(self) -> float:
+        """Its seconds in one real second."""
 
     def now(self) -> float: ...
 
@@ -137,6 +144,23 @@ class Gpu(Protocol):
 
     def processes(self) -> list[int]:
         """Ids of the processes that have work on this card."""
+
+
+def able(probes: Mapping[Capability, Callable[[], object]]) -> set[Capability]:
+    """What a card can do: each capability is tried once. Raises if the card is lost or its driver does not answer."""
+    return {capability for capability, probe in probes.items() if works(probe)}
+
+
+def works(probe: Callable[[], object]) -> bool:
+    """Whether the card can do this."""
+    try:
+        probe()
+    except (DeviceLost, DeviceSilent):
+        raise  # this says nothing about what the card can do
+    except DeviceError as error:
+        log.debug("%s", error)
+        return False
+    return True
 
 
 def lowest_limit(gpus: Iterable[Gpu]) -> float | None:

@@ -18,8 +18,18 @@ from typing import Any, TypeVar
 
 from zeus import settings
 from zeus.deadline import answer_within
-from zeus.device.gpu import TO_SEE_GPUS, Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
-from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported
+from zeus.device.gpu import (
+    TO_SEE_GPUS,
+    Capability,
+    GpuSpec,
+    PowerSample,
+    able,
+    check_limit,
+    check_power,
+    refuse_if_read_only,
+    works,
+)
+from zeus.errors import DeviceError, DeviceLost, NoDevice, NotPermitted, Unsupported
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +99,11 @@ class NvmlGpu:
             Capability.TEMPERATURE: self.temperature,
             Capability.PROCESSES: self.processes,
         }
-        able = {capability for capability, probe in probes.items() if self._works(capability, probe)}
-        if Capability.INSTANT in able or self._works(Capability.POWER, self._average_power):
-            able.add(Capability.POWER)
-        limits = self._limits() if Capability.LIMITS in able else (math.nan,) * 3
-        return GpuSpec(self._uuid, self._name, "nvidia", *limits, capabilities=frozenset(able))
+        can = able(probes)
+        if Capability.INSTANT in can or works(self._average_power):
+            can.add(Capability.POWER)
+        limits = self._limits() if Capability.LIMITS in can else (math.nan,) * 3
+        return GpuSpec(self._uuid, self._name, "nvidia", *limits, capabilities=frozenset(can))
 
     def energy(self) -> float:
         """Joules since the driver was loaded. Takes milliseconds on recent cards."""
@@ -184,16 +194,6 @@ class NvmlGpu:
         if self._handle is None or self._handle[0] != _opening:
             self._handle = (_opening, nvml.nvmlDeviceGetHandleByUUID(self._uuid))
         return self._handle[1]
-
-    def _works(self, capability: Capability, probe: Callable[[], object]) -> bool:
-        try:
-            probe()
-        except (DeviceLost, DeviceSilent):
-            raise  # this says nothing about what the card can do, so it must not be cached
-        except DeviceError as error:
-            logger.debug("%s has no %s: %s", self._label, capability, error)
-            return False
-        return True
 
     def _some_samples(self) -> None:
         if not self._buffer():

@@ -110,15 +110,11 @@ class SeriesRecorder:
 
     def moment(self, time: float) -> float:
         """This wall-clock time on the clock of the readings, which may run faster."""
-        return self.clock.now() + (time - self.clock.wall()) * self._speed
+        return self.clock.now() + (time - self.clock.wall()) * self.clock.speed
 
     def _wall(self, readings: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-        now, wall, speed = self.clock.now(), self.clock.wall(), self._speed
+        now, wall, speed = self.clock.now(), self.clock.wall(), self.clock.speed
         return [(wall + (moment - now) / speed, value) for moment, value in readings]
-
-    @property
-    def _speed(self) -> float:
-        return float(getattr(self.clock, "speed", 1.0))
 
     def at(self, time: float | None) -> dict[int, float] | None:
         """The last reading at or before this wall-clock time. None if some GPU has none."""
@@ -136,7 +132,7 @@ class SeriesRecorder:
     def average(self, index: int, time: float | None, seconds: float) -> float | None:
         """The mean over some wall-clock seconds before the last reading of one GPU at or before this time."""
         self._wake()
-        span, moment = seconds * self._speed, math.inf if time is None else self.moment(time)
+        span, moment = seconds * self.clock.speed, math.inf if time is None else self.moment(time)
         with self._lock:
             last = self._readings[index].at(moment)
             line = [] if last is None else self._readings[index].around(last[0] - span, last[0])

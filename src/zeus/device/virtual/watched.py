@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
-from zeus.device.gpu import Clock, Gpu, Ticker
+from zeus.device.gpu import Gpu, Ticker
 from zeus.device.virtual.machine import VirtualGpu
 from zeus.device.virtual.physics import operate
 from zeus.device.virtual.state import CardState
@@ -40,7 +40,7 @@ class WatchedLoad:
         self._work = {gpu: _work(gpu.machine.holder.read().cards[gpu.index]) for gpu in self._gpus}
         self.renew()
         clocks = {gpu.clock for gpu in self._gpus}
-        self._tickers = [clock.every(RENEW_SECONDS * _speed(clock), self.renew) for clock in clocks]
+        self._tickers = [clock.every(RENEW_SECONDS * clock.speed, self.renew) for clock in clocks]
         return self
 
     def renew(self) -> None:
@@ -61,13 +61,9 @@ class WatchedLoad:
                     del self._work[gpu]
                     continue
                 watts = operate(machine.card, machine.load, self._batch_size, card.limit_watts).watts
-                held = seconds * _speed(gpu.clock)
+                held = seconds * gpu.clock.speed
                 state.cards[gpu.index] = card = card.busy(gpu.clock.now(), held, watts, machine.card.idle_watts)
                 self._work[gpu] = _work(card)
-
-
-def _speed(clock: Clock) -> float:
-    return float(getattr(clock, "speed", 1.0))
 
 
 def _work(card: CardState) -> tuple[float, float]:
