@@ -108,6 +108,7 @@ class ZeusMonitor:
             raise InputError(f"sync_execution_with={sync_execution_with!r}: give {known} or None.")
         self._sync_with = sync_execution_with
         self.prices = prices_given() if prices is None else prices
+        self._online = [r for r in (self.prices.per_kwh, self.prices.gco2e_per_kwh) if isinstance(r, OnlineRate)]
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
         self.clock = clock or common_clock(self._gpus.values())  # of the windows' moments
         self._cpus = counters_of(self._gpus.values(), cpu_indices) if cpus is None else cpus
@@ -119,13 +120,13 @@ class ZeusMonitor:
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         shared = [gpu.spec.uuid for gpu in self._gpus.values()] if gpu_indices is None and gpus is None else []
         shared_cpus = [counting.CPUS] if self.cpu_indices and cpu_indices is None else []
-        self._roll = counting.CountingLocks([*shared, *shared_cpus])
+        self._counting = counting.CountingLocks([*shared, *shared_cpus])
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self.clock, listener) for index, gpu in self._gpus.items()}
         self._open: dict[str, Stamp] = {}
         self._lock = threading.Lock()
         self._close = weakref.finalize(
-            self, _close, list(self._meters.values()), self._roll, self._log, _keep_counting(self._cpus)
+            self, _close, list(self._meters.values()), self._counting, self._log, _keep_counting(self._cpus)
         )
         warn_of_foreign_processes(self._gpus.values())
 
@@ -137,7 +138,7 @@ class ZeusMonitor:
     @property
     def counted(self) -> dict[int, Gpu]:
         """The cards whose energy this process's measurements include: all that no lower rank counts."""
-        return {i: gpu for i, gpu in self._gpus.items() if self._roll.counts(gpu.spec.uuid)}
+        return {i: gpu for i, gpu in self._gpus.items() if self._counting.counts(gpu.spec.uuid)}
 
     @property
     def why_no_cpu(self) -> str:
@@ -156,8 +157,8 @@ class ZeusMonitor:
         """
         if sync_execution:
             self._synchronise()
-        _look_ahead(self.prices)
-        self._roll.join()
+        self._look_ahead()
+        self._counting.join()
         with self._lock:
             if key in self._open and not restart:
                 raise WindowError(f"window '{key}' is already open. End it first, or begin it with restart=True.")
@@ -246,15 +247,20 @@ class ZeusMonitor:
                 raise WindowError(f"window '{key}' is not open. Open windows: {names}.")
             if again:
                 self._open[key] = end
-        _look_ahead(self.prices)
+        self._look_ahead()
         measurement = self._measure(begin, end)
         if log is not None:
             log.add(key, begin.wall, measurement)
         return measurement
 
+    def _look_ahead(self) -> None:
+        """Ask online sources about the present hour, in the background, if it is not known yet."""
+        for rate in self._online:
+            rate.look()
+
     def _now(self) -> Stamp:
         moment = self.clock.now()
-        stamp = Stamp(moment, self.clock.wall(), self._cpus.read(moment))
+        stamp = Stamp(moment, self.clock.wall(), self._cpus.read(moment) if self.cpu_indices else {})
         for meter in self._meters.values():
             meter.mark(stamp)
         return stamp
@@ -263,7 +269,7 @@ class ZeusMonitor:
         # Decide now: a lower rank may end before this is read, but it has counted the GPU.
         counted = {index: self._meters[index] for index in self.counted}
         meters = list(self._meters.values())
-        counts_cpus = bool(self.cpu_indices) and self._roll.counts(counting.CPUS)
+        counts_cpus = bool(self.cpu_indices) and self._counting.counts(counting.CPUS)
         cpu, dram = self._cpus.between(begin.cpus, end.cpus) if counts_cpus else ({}, {})
         return Measurement(
             end.moment - begin.moment,
@@ -324,13 +330,6 @@ def _warn_of_no_gpu(also: str) -> None:
         warnings.warn(f"zeus: {no_gpu()} Zeus measures only time{also}.", RuntimeWarning, stacklevel=3)
 
 
-def _look_ahead(prices: Prices) -> None:
-    """Ask an online source about the present hour, in the background, if it is not known yet."""
-    for rate in (prices.per_kwh, prices.gco2e_per_kwh):
-        if isinstance(rate, OnlineRate):
-            rate.look()
-
-
 _reporters: dict[int, int] = {}  # trainer id -> id of the callback that reports its steps
 
 
@@ -352,7 +351,7 @@ def _keep_counting(cpus: CpuCounters) -> Ticker | None:
 
 
 def _close(
-    meters: list[Meter], roll: counting.CountingLocks, window_log: WindowLog | None, cpu_ticker: Ticker | None
+    meters: list[Meter], locks: counting.CountingLocks, window_log: WindowLog | None, cpu_ticker: Ticker | None
 ) -> None:
     if window_log is not None:
         window_log.close()
@@ -360,4 +359,4 @@ def _close(
         cpu_ticker.stop(wait=0)
     for meter in meters:
         meter.close()
-    roll.close()
+    locks.close()
