@@ -87,7 +87,7 @@ def _torch_rank() -> Rank | None:
     world = ranks.group.WORLD
     if _found is None or _found[0]() is not world:
         store = ranks.PrefixStore("zeus ranks", ranks.distributed_c10d._get_default_store())
-        job = store.compare_set("job", "", uuid4().hex).decode()  # the first rank's word, whichever that is
+        job = store.compare_set("job", "", uuid4().hex).decode()  # that of the rank that comes first
         _found = weakref.ref(world), Rank(job, ranks.get_rank(), ranks.get_world_size())
     return _found[1]
 

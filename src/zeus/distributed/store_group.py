@@ -35,7 +35,7 @@ from zeus import settings
 from zeus.deadline import answer_within
 from zeus.device.clock import REAL
 from zeus.device.gpu import Ticker
-from zeus.device.virtual import machine
+from zeus.device.virtual.machine import rank_time, sync_rank_clock
 from zeus.distributed.group import RankGroup, print_notice
 from zeus.distributed.heartbeats import Heartbeats, Lost, loss_among
 from zeus.errors import DeviceError, DeviceSilent
@@ -115,9 +115,9 @@ class StoreGroup(RankGroup):
         """The value of every rank. Also brings the clocks of virtual GPUs together."""
         if self._cut_off is not None:
             raise DeviceError(self._cut_off)
-        here, began, alarm = machine.position(), time.monotonic(), self._alarm
+        here, began, alarm = rank_time(), time.monotonic(), self._alarm
         try:
-            rows = self._exchange((value, here, alarm))
+            rows = self._exchange((value, here or 0.0, alarm))
         except DeviceError as failed:
             self._cut_off = str(failed) if isinstance(failed, _CutOff) else None
             self.waited += time.monotonic() - began
@@ -129,8 +129,8 @@ class StoreGroup(RankGroup):
         if why := next((theirs for _, _, theirs in rows if theirs is not None), None):
             self._lose(why)
         there = max(moment for _, moment, _ in rows)
-        machine.meet(there)
-        self.waited += there - here if machine.has_position() else time.monotonic() - began
+        sync_rank_clock(there)
+        self.waited += time.monotonic() - began if here is None else there - here
         return [theirs for theirs, _, _ in rows]
 
     def broadcast(self, value: T) -> T:
@@ -173,7 +173,7 @@ class StoreGroup(RankGroup):
         else:
             self._settle(keys[self.rank], mine)
             # The first rank knows better who is missing, so it decides before the others lose their patience.
-            found = self._collect({0: key}, 1.1 * BUSY_SECONDS, as_told=True)
+            found = self._collect({0: key}, 1.1 * BUSY_SECONDS, by_first=True)
             verdict = found if isinstance(found, Lost) else found[0]
         self._left.append(key if self.writes else keys[self.rank])
         if isinstance(verdict, Lost):
@@ -183,20 +183,20 @@ class StoreGroup(RankGroup):
         return verdict
 
     def _collect(
-        self, keys: Mapping[int, str], longest: float = BUSY_SECONDS, *, as_told: bool = False
+        self, keys: Mapping[int, str], longest: float = BUSY_SECONDS, *, by_first: bool = False
     ) -> list[Any] | Lost:
         """What each of these ranks has left under its key, or who is lost or has been busy for `longest` seconds.
 
         Args:
             keys: The keys, by rank.
             longest: How long to wait for ranks that beat.
-            as_told: Whether a loss that the first rank tells counts, too, although it beats itself.
+            by_first: Whether a loss that the first rank tells counts, too, although it beats itself.
         """
         begun = self._now()
         seconds = SLICE_SECONDS if self._lost.keys().isdisjoint(keys) else 0.0
         while (found := self._fetch(list(keys.values()), seconds)) is None:
             seconds = SLICE_SECONDS
-            missed = self._missed(keys, as_told) if self._everyone else {}  # before, some do not beat yet
+            missed = self._missed(keys, by_first) if self._everyone else {}  # before, some do not beat yet
             if not missed and self._now() - begun >= longest:
                 missed = {rank: Lost({rank: f"done something else for {longest:g} s"}) for rank in keys}
             there = [self._settle(keys[rank], loss) for rank, loss in missed.items()]  # its value, if it has come
@@ -205,12 +205,12 @@ class StoreGroup(RankGroup):
         values = [pickle.loads(text) for text in found]
         return loss_among(values) or values
 
-    def _missed(self, ranks: Iterable[int], as_told: bool) -> dict[int, Lost]:
+    def _missed(self, ranks: Iterable[int], by_first: bool) -> dict[int, Lost]:
         """For which of these ranks waiting is in vain, and why. Arguments are those of `_collect`."""
         lost = self._look(now=True)
         missed = {rank: Lost({rank: lost[rank]}) for rank in ranks if rank in lost}
-        others = {rank: why for rank, why in self._told_losses().items() if rank != self.rank}
-        return {0: Lost(others)} if as_told and others and not missed else missed
+        others = {rank: why for rank, why in self._losses_of_first().items() if rank != self.rank}
+        return {0: Lost(others)} if by_first and others and not missed else missed
 
     # ------------------------------------------------------------------ the store
 
@@ -262,7 +262,7 @@ class StoreGroup(RankGroup):
         """Show that this rank is alive, and restore what it has set if another rank is lost or this one is cut off."""
         try:
             self._ask(self._beat)
-            why = self._told_loss() if self._everyone else ""
+            why = self._noticed_loss() if self._everyone else ""
         except _CutOff as failed:
             why = str(failed)
         if why:
@@ -274,11 +274,11 @@ class StoreGroup(RankGroup):
             self._alarm = why
             self._say(why, did, "Zeus does not end the training.")
 
-    def _told_loss(self) -> str:
+    def _noticed_loss(self) -> str:
         """The loss that this rank sees, or else the one that the first rank tells; empty if there is none."""
-        return str(Lost(self._look() or self._told_losses()))
+        return str(Lost(self._look() or self._losses_of_first()))
 
-    def _told_losses(self) -> dict[int, str]:
+    def _losses_of_first(self) -> dict[int, str]:
         """The ranks that the first rank misses, by its last beat. The first rank itself is told nothing."""
         if self.rank == 0 or self._has_first_ended:
             return {}

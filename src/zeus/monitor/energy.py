@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zeus.lazy import lazy_getattr
-from zeus.monitor.sample_curve import CurvePoint, Sample, SampleCurve, Sensor, doubt_of_gap
+from zeus.monitor.sample_curve import CurvePoint, Sample, SampleCurve, Sensor, gap_error
 
 __getattr__ = lazy_getattr(  # names of the existing package; this module itself stays pure
     __name__, {"Measurement": "zeus.monitor.measurement", "ZeusMonitor": "zeus.monitor.window"}
@@ -187,7 +187,7 @@ class EnergyCurve(SampleCurve):
             case Hole(known, first):
                 self._counter = Hole(known, first, end)
             case NoCounter() | Broken():
-                self.doubt_gap(begin, end)
+                self.widen_over_gap(begin, end)
 
     def _settle(self) -> None:
         """Use the counter readings that the samples have caught up with."""
@@ -199,7 +199,7 @@ class EnergyCurve(SampleCurve):
                 case Anchored(_, last) | Broken(last) if moment < last.moment + self.APART * self.counter_step:
                     continue  # too soon after the last one to compare them
             here = self.shape(moment)
-            excess = counter - here.joules - self.shift(moment)
+            excess = counter - here.joules - self.correction(moment)
             step = self.counter_step * here.watts
             lag = max(step, self.joules_between(moment - self.counter_step, moment))  # the power may just have fallen
             self._count(CounterReading(moment, counter, here.joules, excess, step, lag, here.variance, here.edge))
@@ -221,7 +221,7 @@ class EnergyCurve(SampleCurve):
                     case Anchored() as known:
                         self._counter = Hole(known, begin, end)
                     case Broken() as broken:
-                        self.doubt_gap(begin, end)
+                        self.widen_over_gap(begin, end)
                         self._counter = broken
 
     def _regain(self, now: CounterReading, strikes: int) -> Anchored | Broken:
@@ -235,14 +235,14 @@ class EnergyCurve(SampleCurve):
         if jump:
             self._jumps.append((known.last.moment, now.moment + self.SPREAD, abs(jump)))
         if jump * known.jump < 0:  # it has stepped back
-            self.work_off(0.0)  # stops the correction that the first step asked for
+            self.correct_gradually(0.0)  # stops the correction that the first step asked for
             return self._strike(known, now, jump)
         anchor, strikes = known.anchor, max(0, known.strikes - 1)
         if now.may_be_new(known.last, self.ceiling):
             return Anchored(now, now, strikes)
         low, high = anchor.excess - now.step, anchor.excess + anchor.step
         if now.joules - anchor.joules > self.ENOUGH * now.step and not low <= now.excess <= high:
-            self.work_off(now.excess - min(max(now.excess, low), high))
+            self.correct_gradually(now.excess - min(max(now.excess, low), high))
         return Anchored(anchor, now, strikes, jump or known.jump)
 
     def _jump(self, last: CounterReading, now: CounterReading) -> float:
@@ -261,10 +261,10 @@ class EnergyCurve(SampleCurve):
         slack = 2 * (now.step + last.step)
         possible = -slack <= used <= self.ceiling * (end - begin) + slack
         if now.counter <= last.counter or not possible or now.may_be_new(last, self.ceiling):
-            self.doubt_gap(begin, end)
+            self.widen_over_gap(begin, end)
             return self._strike(known, now)
-        self.bend(begin, end, max(used, 0.0) - sampled)  # the curve never falls
-        self.doubt(begin, end, now.step + anchor.step)
+        self.correct(begin, end, max(used, 0.0) - sampled)  # the curve never falls
+        self.widen(begin, end, now.step + anchor.step)
         return Anchored(replace(anchor, joules=now.joules), now, max(0, known.strikes - 1))
 
     def _strike(self, known: Anchored, now: CounterReading, jump: float = 0.0) -> Anchored | Broken:
@@ -272,14 +272,14 @@ class EnergyCurve(SampleCurve):
         strikes = known.strikes + 1
         if strikes < self.STRIKES:
             return Anchored(now, now, strikes, jump or known.jump)
-        self.work_off(0.0)
+        self.correct_gradually(0.0)
         return Broken(now, strikes)
 
     def _go_on_without(self, counter: NoCounter | Broken) -> None:
         if isinstance(self._counter, Hole):
-            self.doubt_gap(self._counter.begin, self._counter.end)
+            self.widen_over_gap(self._counter.begin, self._counter.end)
         self._counter = counter
-        self.work_off(0.0)  # stops the correction under way
+        self.correct_gradually(0.0)  # stops the correction under way
 
     # ------------------------------------------------------------------ answers
 
@@ -355,7 +355,7 @@ class CounterCurve:
             if is_wrong:
                 used = joules if not stood and 0 <= joules <= most else self._watts * seconds
             is_guess = is_wrong or joules <= most  # or so low that it may have begun at 0 unnoticed
-            missed = doubt_of_gap(used, seconds + self.counter_step, self.ceiling) if is_guess else 0.0
+            missed = gap_error(used, seconds + self.counter_step, self.ceiling) if is_guess else 0.0
             self._readings.append(CurvePoint(last.joules + used, moment, missed=last.missed + missed))
             self._watts = used / seconds if seconds > 0 else 0.0
             if len(self._readings) > 2 * self.KEEP:

@@ -27,7 +27,7 @@ class Sensor:
 
     delay: float  # seconds until a change of the load begins to show
     smoothing: float  # time constant of the low-pass filter in seconds; 0: readings are instantaneous
-    doubt: float  # error of the energy between two readings, as a share of the change between them
+    blur: float  # error of the energy between two readings, as a share of the change between them
     jitter: float  # error of the time stamps in seconds
     gain: float  # relative difference from the counter that remains in a long average
     spacing: float  # seconds from one reading to the next
@@ -36,10 +36,10 @@ class Sensor:
 
 
 # Fitted to the response of an H200's 20 ms buffer to loads switched at known times.
-SAMPLE_BUFFER = Sensor(0.005, smoothing=0.0125, doubt=0.15, jitter=0.003, gain=0.007, spacing=0.02, buffered=True)
-POLLED = Sensor(delay=0.0, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02, spacing=0.05)
+SAMPLE_BUFFER = Sensor(0.005, smoothing=0.0125, blur=0.15, jitter=0.003, gain=0.007, spacing=0.02, buffered=True)
+POLLED = Sensor(delay=0.0, smoothing=0.0, blur=0.5, jitter=0.025, gain=0.02, spacing=0.05)
 # Cards without instantaneous power report the mean of the last second: the power of about half a second ago.
-AVERAGED = Sensor(delay=0.5, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02, spacing=0.05, average=1.0)
+AVERAGED = Sensor(delay=0.5, smoothing=0.0, blur=0.5, jitter=0.025, gain=0.02, spacing=0.05, average=1.0)
 
 
 def buffer_sensor(spacing: float) -> Sensor:
@@ -66,7 +66,7 @@ class CurvePoint:
     behind: float = 0.0  # joules of the current correction that are not yet applied
 
 
-def doubt_of_part(whole: float, part: float, seconds: float, ceiling: float) -> float:
+def part_error(whole: float, part: float, seconds: float, ceiling: float) -> float:
     """Error of the energy of a part, if only the energy of the whole is known and power is taken as constant.
 
     The other part may have used all of it. Or this part did, up to what the card can draw in that time.
@@ -75,13 +75,13 @@ def doubt_of_part(whole: float, part: float, seconds: float, ceiling: float) -> 
     return max(even, min(whole, ceiling * part) - even)
 
 
-def doubt_of_gap(joules: float, seconds: float, ceiling: float) -> float:
+def gap_error(joules: float, seconds: float, ceiling: float) -> float:
     """Error of an energy that is a guess: the card may have drawn anything from 0 to the ceiling."""
     return max(joules, ceiling * seconds - joules)
 
 
 class SampleCurve:
-    """Cumulative energy by the samples alone (`shape`), plus the corrections that the counter asked for (`shift`)."""
+    """Cumulative energy by the samples alone (`shape`), plus what the counter corrects (`correction`)."""
 
     KEEP = 30.0  # seconds of samples kept; older moments are no longer asked about
     GAP = 0.25  # seconds, at least: the power between readings further apart than this is unknown
@@ -98,8 +98,8 @@ class SampleCurve:
         self._joules: list[float] = []
         self._variance: list[float] = []
         self._missed: list[float] = []
-        self._shift = [(-math.inf, 0.0)]  # (moment, joules): the correction so far, linear in between
-        self._work = (-math.inf, -math.inf, 0.0)  # (begin, end, joules): the correction that is being worked off
+        self._corrections = [(-math.inf, 0.0)]  # (moment, joules): the correction so far, linear in between
+        self._gradual = (-math.inf, -math.inf, 0.0)  # (begin, end, joules): the correction that is being worked off
 
     def add(self, moment: float, watts: float) -> bool:
         """Add a reading, unless it is known already. True if it came after a gap."""
@@ -116,7 +116,7 @@ class SampleCurve:
         else:
             held = (watts + before) / 2
         change = abs(watts - before)  # a small change is mostly noise, a large one mostly the load
-        doubt = max(self.sensor.doubt * change, min(0.9 * change, 0.01 * watts)) * h
+        doubt = max(self.sensor.blur * change, min(0.9 * change, 0.01 * watts)) * h
         variance = self._variance[-1] + doubt * doubt
         self._append(time, watts, held, self._joules[-1] + held * h, variance, self._missed[-1])
         return h >= self._gap
@@ -146,45 +146,45 @@ class SampleCurve:
 
     # ------------------------------------------------------------------ corrections
 
-    def bend(self, begin: float, end: float, joules: float) -> None:
+    def correct(self, begin: float, end: float, joules: float) -> None:
         """Raise the curve by this much between two moments. It stays as it is before, and keeps the rise after."""
-        now = self.shift(begin)
-        while self._shift[-1][0] >= begin:
-            self._shift.pop()
-        self._shift += [(begin, now), (end, now + joules)]
-        if len(self._shift) > 16:
-            self._shift = [(-math.inf, self._shift[-9][1]), *self._shift[-8:]]
+        now = self.correction(begin)
+        while self._corrections[-1][0] >= begin:
+            self._corrections.pop()
+        self._corrections += [(begin, now), (end, now + joules)]
+        if len(self._corrections) > 16:
+            self._corrections = [(-math.inf, self._corrections[-9][1]), *self._corrections[-8:]]
 
-    def work_off(self, joules: float) -> None:
+    def correct_gradually(self, joules: float) -> None:
         """Raise the curve by this much over the next seconds, in place of any correction under way."""
-        self._work = (self.newest, self.newest + self.SPREAD, joules)
-        self.bend(*self._work)
+        self._gradual = (self.newest, self.newest + self.SPREAD, joules)
+        self.correct(*self._gradual)
 
-    def doubt(self, begin: float, end: float, joules: float) -> None:
+    def widen(self, begin: float, end: float, joules: float) -> None:
         """Allow for an error of this much between two moments, neither of which has been read yet."""
         for k in range(bisect_right(self._times, begin), len(self._times)):
             self._missed[k] += joules * min(1.0, (self._times[k] - begin) / (end - begin))
 
-    def doubt_gap(self, begin: float, end: float) -> None:
+    def widen_over_gap(self, begin: float, end: float) -> None:
         """Allow for anything that the card can draw between two moments."""
-        self.doubt(begin, end, doubt_of_gap(self.joules_between(begin, end), end - begin, self.ceiling))
+        self.widen(begin, end, gap_error(self.joules_between(begin, end), end - begin, self.ceiling))
 
     # ------------------------------------------------------------------ answers
 
     def at(self, moment: float) -> CurvePoint:
         """The corrected curve at a moment. A moment before the first reading is taken as the first reading."""
         point = self.shape(moment)
-        begin, end, joules = self._work
+        begin, end, joules = self._gradual
         behind = joules * (end - moment) / (end - begin) if begin <= moment < end else 0.0
-        return replace(point, joules=point.joules + self.shift(moment), behind=behind)
+        return replace(point, joules=point.joules + self.correction(moment), behind=behind)
 
     def joules_between(self, begin: float, end: float) -> float:
         """Energy between two moments by the samples alone."""
         return self.shape(end).joules - self.shape(begin).joules
 
-    def shift(self, moment: float) -> float:
+    def correction(self, moment: float) -> float:
         """Joules by which the curve is corrected at this moment."""
-        knots = self._shift
+        knots = self._corrections
         if moment >= knots[-1][0]:
             return knots[-1][1]
         for (t0, j0), (t1, j1) in reversed(list(pairwise(knots))):
@@ -221,8 +221,8 @@ class SampleCurve:
             joules = j0 + (j1 - j0) * (moment - t0) / (t1 - t0)
             unsure = 0.0
         if t1 - t0 >= self._gap:  # only the energy of the whole gap is known
-            whole = j1 - j0 + self.shift(t1) - self.shift(t0)
-            unsure = doubt_of_part(whole, min(moment - t0, t1 - moment), t1 - t0, self.ceiling) / 2
+            whole = j1 - j0 + self.correction(t1) - self.correction(t0)
+            unsure = part_error(whole, min(moment - t0, t1 - moment), t1 - t0, self.ceiling) / 2
         if self.sensor.average:
             unsure = max(unsure, self._swing(moment) * self.sensor.average / 8)
         share = (moment - t0) / (t1 - t0)

@@ -305,7 +305,7 @@ class Watched:
             for rank in alive:
                 self.groups[rank]._beat()
             for rank in alive if awake is None else awake:
-                told[rank] = self.groups[rank]._told_loss()
+                told[rank] = self.groups[rank]._noticed_loss()
         return told
 
 
@@ -315,7 +315,7 @@ def test_the_first_rank_watches_all_and_tells_the_others_whom_it_misses() -> Non
     lost = "rank 2 has not answered for 30 s"
     assert ranks.pass_by(PATIENCE + 2 * BEAT_SECONDS, alive={0, 1}) == [lost, lost, ""]
     ranks.groups[2]._beat()
-    assert ranks.groups[2]._told_loss() == lost  # it learns when it is back
+    assert ranks.groups[2]._noticed_loss() == lost  # it learns when it is back
     assert ranks.pass_by(2 * BEAT_SECONDS, alive={0, 1, 2}) == ["", "", ""]
     lost = "rank 0 has not answered for 30 s"
     assert ranks.pass_by(PATIENCE + 2 * BEAT_SECONDS, alive={1, 2}) == ["", lost, lost]

@@ -157,7 +157,7 @@ class StateClock(VirtualClock):
 class RankClock(StateClock):
     """The clock of one of several ranks. Each rank has its own time; the shared clock is the latest of them.
 
-    Ranks that wait for each other bring their clocks together with `position` and `meet`.
+    Ranks that wait for each other bring their clocks together with `rank_time` and `sync_rank_clock`.
     """
 
     def __init__(self, holder: MemoryState) -> None:
@@ -176,17 +176,12 @@ class RankClock(StateClock):
 _rank_clocks: weakref.WeakSet[RankClock] = weakref.WeakSet()
 
 
-def position() -> float:
-    """The time on this rank's virtual clock. 0 if the process has no such clock."""
-    return max((clock.now() for clock in _rank_clocks), default=0.0)
+def rank_time() -> float | None:
+    """The time on this rank's virtual clock. None if this process is no rank with such a clock."""
+    return max((clock.now() for clock in _rank_clocks), default=None)
 
 
-def has_position() -> bool:
-    """Whether this process is a rank with a virtual clock."""
-    return len(_rank_clocks) > 0
-
-
-def meet(moment: float) -> None:
+def sync_rank_clock(moment: float) -> None:
     """Move this rank's clock forward to `moment`, when the last rank arrived at a point where all wait."""
     for clock in list(_rank_clocks):
         clock.move_to(moment)
