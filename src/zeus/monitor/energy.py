@@ -105,6 +105,12 @@ class Anchored:
     last: CounterReading
     strikes: int = 0
     jump: float = 0.0  # joules by which the counter last stepped away from the samples
+    lag: float = 0.0  # the most by which any of its readings may lag, in joules
+
+    @property
+    def slack(self) -> float:
+        """Joules by which the curve may leave the counter before anybody can see it."""
+        return self.anchor.lag + max(self.lag, self.anchor.lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +243,13 @@ class EnergyCurve(SampleCurve):
         if jump * known.jump < 0:  # it has stepped back
             self.correct_gradually(0.0)  # stops the correction that the first step asked for
             return self._strike(known, now, jump)
-        anchor, strikes = known.anchor, max(0, known.strikes - 1)
+        anchor, strikes, lag = known.anchor, max(0, known.strikes - 1), max(known.lag, now.lag)
         if now.may_be_new(known.last, self.ceiling):
             return Anchored(now, now, strikes)
         low, high = anchor.excess - now.step, anchor.excess + anchor.step
         if now.joules - anchor.joules > self.ENOUGH * now.step and not low <= now.excess <= high:
             self.correct_gradually(now.excess - min(max(now.excess, low), high))
-        return Anchored(anchor, now, strikes, jump or known.jump)
+        return Anchored(anchor, now, strikes, jump or known.jump, lag)
 
     def _jump(self, last: CounterReading, now: CounterReading) -> float:
         """By how much the counter stepped away from the samples between two readings. 0 if their errors explain it."""
@@ -265,7 +271,7 @@ class EnergyCurve(SampleCurve):
             return self._strike(known, now)
         self.correct(begin, end, max(used, 0.0) - sampled)  # the curve never falls
         self.widen(begin, end, now.step + anchor.step)
-        return Anchored(replace(anchor, joules=now.joules), now, max(0, known.strikes - 1))
+        return Anchored(replace(anchor, joules=now.joules), now, max(0, known.strikes - 1), lag=max(known.lag, now.lag))
 
     def _strike(self, known: Anchored, now: CounterReading, jump: float = 0.0) -> Anchored | Broken:
         """A counter that lost its count is anchored anew. One that keeps contradicting the samples is broken."""
@@ -303,8 +309,8 @@ class EnergyCurve(SampleCurve):
         joules = end.joules - begin.joules
         gain = self.sensor.gain * joules
         match self._counter:
-            case Anchored(anchor) | Hole(Anchored(anchor)) if begin.moment >= anchor.moment:
-                gain = min(gain, self.counter_step * (begin.watts + end.watts))  # within a step at either end
+            case (Anchored() as known) | Hole(Anchored() as known) if begin.moment >= known.anchor.moment:
+                gain = min(gain, max(known.slack, self.counter_step * (begin.watts + end.watts)))
         spread = math.sqrt(max(0.0, end.variance - begin.variance) + begin.edge**2 + end.edge**2)
         # Two ends within two or three readings cannot be told apart: each blurs the other.
         near = self.CROWDED * max(self.sensor.spacing, self.sensor.average)

@@ -115,6 +115,31 @@ def test_a_long_run_follows_the_counter() -> None:
     assert window.source is Source.COUNTER_AND_SAMPLES
 
 
+@settings(max_examples=examples(40))
+@given(
+    st.sampled_from([-SAMPLE_BUFFER.gain, SAMPLE_BUFFER.gain / 2, SAMPLE_BUFFER.gain]),
+    st.sampled_from([(50.0, 700.0), (60.0, 400.0), (300.0, 300.0), (600.0, 60.0)]),
+    st.sampled_from([10.0, 40.0, 100.0]),
+    st.floats(0, 0.09),
+    st.sampled_from([1, 4]),
+)
+def test_a_long_window_is_within_its_bound_whatever_the_power_at_its_ends(
+    gain: float, powers: tuple[float, float], length: float, lag: float, every: int
+) -> None:
+    """The counter holds the curve only as well as it can be read at the power of its readings."""
+    (idle, busy), begin, end = powers, 20.3, 20.3 + length
+    load = [(0.0, busy), (begin - 2, idle), (begin + 1, busy), (end - 1, idle)]
+    curve, points = EnergyCurve(SAMPLE_BUFFER, ceiling=1050.0), []
+    samples = [(moment, watts * (1 + gain)) for moment, watts in sensed(load, end + 3)]
+    for i in range(int(end + 3)):
+        curve.add_samples(samples[50 * i : 50 * (i + 1)])
+        if i % every == 0:
+            curve.add_counter(i + 0.5, OLD + truth(load, 0, i + 0.5 - lag))
+        points += [curve.at(moment) for moment in (begin, end)[len(points) :] if curve.covers(moment)]
+    window = curve.between(*points)
+    assert abs(window.joules - truth(load, begin, end)) <= window.error
+
+
 def test_a_gap_in_the_samples_is_filled_by_the_counter() -> None:
     """The process was stopped for a minute while the card drew ten times as much: nobody sampled, the counter knows."""
     curve = EnergyCurve(SAMPLE_BUFFER)
