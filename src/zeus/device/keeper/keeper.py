@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
@@ -110,7 +110,7 @@ class Keeper:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""
         with self._finding:
             if uuid not in self._cards:
-                self._cards = dict(_named(self._find()))
+                self._cards = {gpu.spec.uuid: gpu for gpu in self._find()}
             if uuid not in self._cards:
                 present = ", ".join(sorted(self._cards)) or "none"
                 raise NoDevice(f"there is no GPU {uuid} on this machine. Its GPUs are: {present}.")
@@ -234,15 +234,6 @@ class Keeper:
             message = f"GPU {uuid}: dropped a note from another boot."
             return self._report(RestoreResult(uuid, Restoration.VOID, note.found_watts, message=message))
         return self._restore_each([(self.card(uuid), note)])[0]
-
-
-def _named(gpus: Iterable[Gpu]) -> Iterator[tuple[str, Gpu]]:
-    """Each card with its UUID. Skips cards that cannot report theirs."""
-    for gpu in gpus:
-        try:
-            yield gpu.spec.uuid, gpu
-        except DeviceError as e:
-            log.warning("GPU %d is skipped: %s", gpu.index, e)
 
 
 def _persistence(gpu: Gpu) -> bool | None:

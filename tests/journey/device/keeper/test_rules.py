@@ -60,12 +60,6 @@ def test_a_note_reads_as_it_was_written(
     assert Note.from_json(note.to_json()) == note
 
 
-def test_a_note_of_version_0_1_is_read() -> None:
-    old = json.loads(Note("GPU-1", "boot", 250.0, ours_watts=(200.0, 150.0)).to_json())
-    del old["setting_watts"]
-    assert Note.from_json(json.dumps(old)).ours_watts == (200.0, 150.0)
-
-
 @given(st.text(max_size=200))
 def test_any_other_text_is_no_note(text: str) -> None:
     with pytest.raises(ValueError):
