@@ -56,6 +56,14 @@ class Stamp:
 class Meter:
     """Measures the energy of one card between two moments. This one is of a card that reports none: it is unknown."""
 
+    _complained = False
+
+    def _complain(self, text: str, *arguments: object) -> None:
+        """Log the first thing that keeps this card from being read."""
+        if not self._complained:
+            self._complained = True
+            log.warning(text, *arguments)
+
     def mark(self, stamp: Stamp) -> None:
         """Remember this moment, which is now."""
         stamp.points[self] = None
@@ -86,7 +94,6 @@ class ExactMeter(Meter):
         own = clock is clock_of(gpu)  # otherwise the moments of windows mean nothing to the card
         at: Callable[[float], float] | None = getattr(gpu, "energy_at", None) if own else None
         self._energy_at = at or (lambda moment: gpu.energy())
-        self._complained = False
 
     def mark(self, stamp: Stamp) -> None:
         """Remember the energy at this moment, even if this process was delayed since. Unknown for a lost card."""
@@ -94,9 +101,7 @@ class ExactMeter(Meter):
         try:
             stamp.points[self] = CurvePoint(self._energy_at(stamp.moment), stamp.moment)
         except DeviceError as gone:
-            if not self._complained:
-                log.warning("%s Its energy is unavailable.", gone)
-            self._complained = True
+            self._complain("%s Its energy is unavailable.", gone)
 
     def _between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
         return EnergyEstimate(end.joules - begin.joules, 0.0, Source.MODEL)
@@ -125,7 +130,6 @@ class SampledMeter(Meter):
         self._looking = threading.Lock()  # held while a thread reads the card; nobody ever waits for it
         self._given_up = False  # a reader waited in vain, and no stamp has been settled since
         self._lost = False
-        self._complained = False
         self._stamps = StampMapper()
         self._counter_due = -1.0
         self._counter_every = 1.0
@@ -205,9 +209,7 @@ class SampledMeter(Meter):
             log.warning("%s Its energy is unavailable from now on.", gone)
         except Exception as failed:  # a binding may raise anything, and must not stop the training
             self._given_up = self._given_up or isinstance(failed, DeviceSilent)
-            if not self._complained:
-                log.warning("Reading %s failed: %s", self._gpu.spec.name, failed)
-            self._complained = True
+            self._complain("Reading %s failed: %s", self._gpu.spec.name, failed)
 
     def _poll(self) -> None:
         failed: DeviceError | None = None

@@ -17,22 +17,16 @@ _warned: set[str] = set()
 def warn_of_foreign_processes(gpus: Iterable[Gpu]) -> None:
     """Look at each GPU's processes. Ours are this one, its ancestors, its descendants and its session."""
     for gpu in gpus:
-        if gpu.spec.uuid in _warned:
-            continue
-        found = foreign_processes(gpu)
-        if found:
+        if gpu.spec.uuid not in _warned and (what := _shared_with(gpu)):
             _warned.add(gpu.spec.uuid)
-            log.warning(
-                "GPU %d (%s) is also used by other processes (%s). The measured energy includes theirs.",
-                gpu.index,
-                gpu.spec.name,
-                ", ".join(map(str, found)),
-            )
-        elif gpu.spec.shared:
-            _warned.add(gpu.spec.uuid)
-            log.warning(
-                "GPU %d (%s) is a slice of a card. The measured energy is the whole card's.", gpu.index, gpu.spec.name
-            )
+            log.warning("GPU %d (%s) %s", gpu.index, gpu.spec.name, what)
+
+
+def _shared_with(gpu: Gpu) -> str:
+    """What else the energy of this GPU includes. Empty if it is all ours."""
+    if found := foreign_processes(gpu):
+        return f"is also used by other processes ({', '.join(map(str, found))}). The measured energy includes theirs."
+    return "is a slice of a card. The measured energy is the whole card's." if gpu.spec.shared else ""
 
 
 def foreign_processes(gpu: Gpu) -> list[int]:
