@@ -8,7 +8,7 @@ from typing import Any
 
 from zeus.errors import InputError, suggest
 
-Kind = tuple[Callable[[Any], bool], str]  # whether a value is right, and what to give instead
+Kind = tuple[Callable[[Any], object], str]  # whether a value is right, and what to give instead
 
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*((?:["']?[\w-]+["']?\s*\.\s*)*["']?[\w-]+["']?)\s*=""")

@@ -31,28 +31,23 @@ KEEPER = "keeper"
 MOST_BYTES = 1_000_000
 
 
-def _is_limit(value: Any) -> bool:
-    if isinstance(value, str):
-        return percent(value) is not None
-    return type(value) in (int, float) and 1 <= value < 1e9
+def limit_of(value: Any) -> tuple[float, str] | None:
+    """A limit as its number and its unit, "W" or "%". None if it is no limit.
 
-
-def percent(text: str) -> float | None:
-    """The share that a text such as "60 %" stands for. None if it is not a percentage from 1 to 100.
-
-    >>> percent("60 %"), percent("60%"), percent("0 %"), percent("sixty")
-    (0.6, 0.6, None, None)
+    >>> limit_of(150), limit_of("60 %"), limit_of("60%"), limit_of("0 %"), limit_of("sixty")
+    ((150.0, 'W'), (60.0, '%'), (60.0, '%'), None, None)
     """
-    digits, sign, rest = text.partition("%")
+    if not isinstance(value, str):
+        return (float(value), "W") if type(value) in (int, float) and 1 <= value < 1e9 else None
+    digits, sign, rest = value.partition("%")
     try:
-        share = float(digits) / 100
+        return (float(digits), "%") if sign and not rest.strip() and 1 <= float(digits) <= 100 else None
     except ValueError:
         return None
-    return share if sign and not rest.strip() and 0.01 <= share <= 1 else None
 
 
 TABLE: Kind = (lambda value: isinstance(value, dict), "a table")
-LIMIT: Kind = (_is_limit, 'watts such as 150, or a share of the card\'s highest limit such as "60 %"')
+LIMIT: Kind = (limit_of, 'watts such as 150, or a share of the card\'s highest limit such as "60 %"')
 
 # [keeper]: who may set which power limits. Only a system's file may say so.
 POLICY: Mapping[str, Kind] = {
@@ -328,8 +323,8 @@ class _Reader(TomlReader):
         return policy
 
     def _check_order(self, rule: Mapping[str, Any], *table: str) -> None:
-        floor, ceiling = (_size(rule.get(name)) for name in ("floor", "ceiling"))
-        if floor is not None and ceiling is not None and floor[0] == ceiling[0] and floor[1] > ceiling[1]:
+        floor, ceiling = (limit_of(rule.get(name)) for name in ("floor", "ceiling"))
+        if floor is not None and ceiling is not None and floor[1] == ceiling[1] and floor > ceiling:
             what = f"floor = {shown(rule['floor'])} is above ceiling = {shown(rule['ceiling'])}"
             self._blame((*table, "floor"), f"{what}: give a floor of at most the ceiling.")
 
@@ -343,10 +338,3 @@ class _Reader(TomlReader):
             if value is not None and one.type.in_file[0](value):
                 found[one.variable] = Value(as_text(value), path, self._line(one.path))
         return found
-
-
-def _size(limit: Any) -> tuple[str, float] | None:
-    """A limit as its unit and its number. None if it is not a limit."""
-    if not _is_limit(limit):
-        return None
-    return ("%", percent(limit) or 0.0) if isinstance(limit, str) else ("W", float(limit))

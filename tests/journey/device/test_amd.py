@@ -118,6 +118,11 @@ def test_the_drivers_errors_become_ours(amd: Machine, code: int, error: type[Exc
         amd.gpu(set_power_cap={"error": code}).set_limit(400)
 
 
+def test_a_lost_card_is_skipped_and_hides_no_other(amd: Machine) -> None:
+    amd.lose()
+    assert [gpu.spec.uuid[-1] for gpu in amd_gpus()] == ["2"]
+
+
 def test_a_card_that_states_no_lowest_limit_gets_a_floor_of_ours_and_says_so(
     amd: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeus.device.gpu import GpuSpec
-from zeus.settings.config_file import ConfigFile, percent
+from zeus.settings.config_file import ConfigFile, limit_of
 
 DEFAULT_GROUP = "zeus"
 
@@ -47,9 +47,10 @@ def watts_of(bound: Bound, max_watts: float) -> float:
     """What a bound is on a card with this highest limit.
 
     >>> watts_of(150, 250), watts_of("60 %", 250)
-    (150, 150.0)
+    (150.0, 150.0)
     """
-    return (percent(bound) or math.nan) * max_watts if isinstance(bound, str) else bound
+    number, unit = limit_of(bound) or (math.nan, "W")
+    return number * max_watts / 100 if unit == "%" else number
 
 
 @dataclass(frozen=True, slots=True)
