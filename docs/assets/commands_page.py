@@ -65,7 +65,8 @@ def _section(
     table = ["", "| option | meaning |", "| --- | --- |", *own] if own else []
     also = ", ".join(f"`{row[0]}`" for row in rows if row in shared)
     more = ["", f"Also: {also}."] if also else []
-    return "\n".join(["", f"{level} {context.command_path}", "", f"`{usage}`", "", _text(text), *table, *more, ""])
+    shown = ["", f"`{usage}`"] if not usage.endswith("[OPTIONS]") else []
+    return "\n".join(["", f"{level} {context.command_path}", *shown, "", _text(text), *table, *more, ""])
 
 
 def _line(row: tuple[str, str]) -> str:
