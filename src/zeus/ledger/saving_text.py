@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from zeus.tariff.rates import Worth
 from zeus.tariff.text import grams, joules, money
 
+UNKNOWN = Worth()
 SEEN = 2.0  # standard errors from which a difference is told from chance
 ROUNDING = 1e-9  # sums of equal numbers differ in their last digits; such a share is no saving
 BASES = {"as_it_ran": "as it ran: the default's power limits are not known"}  # the other values are words already
@@ -24,7 +26,7 @@ def saving_sentence(
     compared: tuple[float, float],
     *,
     basis: str = "",
-    worth: tuple[float | None, str, float | None] = (None, "", None),
+    worth: Worth = UNKNOWN,
     would: bool = False,
 ) -> str:
     """What was saved, how sure that is, and what it rests on.
@@ -34,7 +36,7 @@ def saving_sentence(
         time: Seconds saved, and their standard error.
         compared: Joules and seconds that this is compared with.
         basis: What this rests on, a value of `Basis`. Empty: not said.
-        worth: Money, its currency, and grams of CO2e of the energy saved; None: unknown.
+        worth: Money and CO2e of the energy saved.
         would: Whether it would have been saved, had anything been changed.
 
     >>> saving_sentence((1200.0, 60.0), (-3.0, 1.0), (6000.0, 96.0), basis="estimated")
@@ -43,17 +45,17 @@ def saving_sentence(
     'no difference seen (-365 J ± 208 J, measured)'
     >>> saving_sentence((365.0, 208.0), (48.0, 10.0), (6000.0, 96.0))
     'no difference seen in energy (+365 J ± 208 J); 50 % ± 10 % less time'
-    >>> saving_sentence((1200.0, 6.0), (0.0, 1.0), (6000.0, 96.0), worth=(0.42, "EUR", 120.0))
-    'saved 20.0 % ± 0.1 % energy (1.20 kJ ± 6.00 J, 0.42 EUR, 120 gCO2e); no difference seen in time'
+    >>> saving_sentence((1200.0, 6.0), (0.0, 1.0), (6000.0, 96.0), worth=Worth(0.42, 0.02, "EUR", 120.0, 6.0))
+    'saved 20.0 % ± 0.1 % energy (1.20 kJ ± 6.00 J, 0.42 ± 0.02 EUR, 120 ± 6 gCO2e); no difference seen in time'
     """
     less_energy, less_time = (_differs(saved, whole) for saved, whole in zip((energy, time), compared, strict=True))
     size = joules(abs(energy[0]))
     sign = "" if less_energy or size == joules(0.0) else "-" if energy[0] < 0 else "+"
     parts = [f"{sign}{size} ± {joules(energy[1], of=energy[0])}"]
-    if less_energy and worth[0] is not None:
-        parts.append(money(abs(worth[0]), worth[1]))
-    if less_energy and worth[2] is not None:
-        parts.append(grams(abs(worth[2])))
+    if less_energy and worth.money is not None:
+        parts.append(money(abs(worth.money), worth.currency, worth.money_error))
+    if less_energy and worth.gco2e is not None:
+        parts.append(grams(abs(worth.gco2e), worth.gco2e_error))
     inner = ", ".join([*parts, *([BASES.get(basis, basis)] if basis else [])])
     if not less_energy and not less_time:
         return f"no difference seen ({inner})"

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from zeus.errors import InputError, ZeusError
 from zeus.ledger.saving_text import saving_sentence
 from zeus.service.job_list import ListedJob
 from zeus.store import Store
-from zeus.tariff.rates import Footprint, Prices
+from zeus.tariff.rates import Footprint, Prices, Worth
 from zeus.tariff.settings import prices
 
 T = TypeVar("T")
@@ -127,6 +128,8 @@ def totals(rows: Iterable[JobTotals], prices: Prices) -> Json:
     rows = list(rows)
     savings = [row.saving for row in rows if row.saving is not None]
     saved, default = sum(one.joules for one in savings), sum(one.compared_joules for one in savings)
+    paid = ((footprint(row.compared, prices) or Footprint(), row.saving) for row in rows if row.saving is not None)
+    worth = Worth.total([mean.worth(saving.joules, saving.joules_error)] for mean, saving in paid)
     used = [one for row in rows if (one := footprint(row.used, prices)) is not None]
     found = {
         "jobs": len(rows),
@@ -138,28 +141,16 @@ def totals(rows: Iterable[JobTotals], prices: Prices) -> Json:
         "saved_joules_error": math.hypot(*(one.joules_error for one in savings)) if savings else None,
         "saved_seconds": sum(one.seconds for one in savings) if savings else None,
         "saved_share": saved / default if default else None,
-        "saved_sentence": _sentence(savings) if savings and default else None,
-        **_worth(rows, prices),
+        "saved_sentence": _sentence(savings, worth) if savings and default else None,
+        **asdict(worth),
         "footprint": reduce(Footprint.__add__, used).to_json() if used else None,
     }
     return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}
 
 
-def _sentence(savings: list[SavingSums]) -> str:
+def _sentence(savings: list[SavingSums], worth: Worth) -> str:
     """What several jobs saved together, in words. Errors of different jobs are independent."""
     energy = sum(one.joules for one in savings), math.hypot(*(one.joules_error for one in savings))
     time = sum(one.seconds for one in savings), math.hypot(*(one.seconds_error for one in savings))
     compared = sum(one.compared_joules for one in savings), sum(one.compared_seconds for one in savings)
-    return saving_sentence(energy, time, compared)
-
-
-def _worth(rows: Iterable[JobTotals], prices: Prices) -> Json:
-    """The sums of money and carbon saved; None if a part is unknown, or if the money is in several currencies."""
-    saved = [(footprint(row.compared, prices) or Footprint()).scaled(one.joules) for row in rows if (one := row.saving)]
-    money, gco2e = [one.money for one in saved], [one.gco2e for one in saved]
-    currencies = {one.currency for one in saved if one.money is not None}
-    return {
-        "money": sum(filter(None, money)) if saved and None not in money and len(currencies) == 1 else None,
-        "gco2e": sum(filter(None, gco2e)) if saved and None not in gco2e else None,
-        "currency": currencies.pop() if len(currencies) == 1 else "",
-    }
+    return saving_sentence(energy, time, compared, worth=worth)

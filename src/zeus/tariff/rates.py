@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
@@ -174,16 +174,20 @@ class Footprint:
         """Grams of CO2 equivalent of all of the energy. None if not given, or unknown for a part."""
         return self.known_gco2e if (self.gco2e_covers or 0.0) >= 1 - WHOLE else None
 
-    def scaled(self, joules: float) -> Footprint:
-        """The same mean rates, for another energy.
+    def worth(self, joules: float, error: float) -> Worth:
+        """What a saved energy with this standard error comes to, at the mean rates of this energy.
 
-        >>> Footprint.of([(3.6e6, 0.3, None)], has_price=True).scaled(1.8e6).money
-        0.15
+        >>> Footprint.of([(3.6e6, 0.3, None)], "EUR", has_price=True).worth(1.8e6, 9e5)
+        Worth(money=0.15, money_error=0.075, currency='EUR', gco2e=None, gco2e_error=None)
         """
-        factor = joules / self.joules if self.joules else 0.0
-        names = ("known_money", "priced_joules", "known_gco2e", "rated_joules")
-        known = {name: value * factor for name in names if (value := getattr(self, name)) is not None}
-        return replace(self, joules=joules, **known)
+        money, gco2e = self.money, self.gco2e  # both are None if this energy is 0 or unknown
+        return Worth(
+            None if money is None else money / self.joules * joules,
+            None if money is None else abs(money / self.joules * error),
+            self.currency,
+            None if gco2e is None else gco2e / self.joules * joules,
+            None if gco2e is None else abs(gco2e / self.joules * error),
+        )
 
     def to_json(self) -> dict[str, float | str | None]:
         """The keys that every report uses. Unknown is None."""
@@ -200,6 +204,43 @@ def _amount(rows: Iterable[tuple[float, float | None]]) -> tuple[float | None, f
 
 def _sum(one: float | None, other: float | None) -> float | None:
     return other if one is None else one if other is None else one + other
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a saving comes to in money and in grams of CO2e, with standard errors. None: not known."""
+
+    money: float | None = None
+    money_error: float | None = None
+    currency: str = ""
+    gco2e: float | None = None
+    gco2e_error: float | None = None
+
+    @classmethod
+    def total(cls, jobs: Iterable[Iterable[Worth]]) -> Worth:
+        """The sum over jobs, each with one or more savings. It is not known if a part is not.
+
+        The errors of one job add up, as its savings rest on the same default. Those of different jobs are independent.
+        Money in several currencies has no sum.
+
+        >>> job = [Worth(3.0, 1.5, "EUR"), Worth(1.0, 1.5, "EUR")]
+        >>> Worth.total([job, [Worth(2.0, 4.0, "EUR")]])
+        Worth(money=6.0, money_error=5.0, currency='EUR', gco2e=None, gco2e_error=None)
+        """
+        groups = [list(some) for some in jobs]
+        savings = [one for some in groups for one in some]
+        currencies = {one.currency for one in savings if one.money is not None}
+
+        def total(name: str) -> tuple[float | None, float | None]:
+            amounts = [getattr(one, name) for one in savings]
+            if not amounts or None in amounts:
+                return None, None
+            errors = [sum(getattr(one, f"{name}_error") or 0.0 for one in some) for some in groups]
+            return sum(amounts), math.hypot(*errors)
+
+        money = total("money") if len(currencies) <= 1 else (None, None)
+        gco2e = total("gco2e")
+        return cls(*money, currencies.pop() if len(currencies) == 1 else "", *gco2e)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from zeus.ledger.saving_text import is_seen, saving_sentence
 from zeus.ledger.units import Moved, Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.settings import Mode
-from zeus.tariff.rates import Footprint
+from zeus.tariff.rates import JOULES_PER_KWH, Footprint, Worth
 from zeus.tariff.text import footprint_text
 from zeus.trial.knowledge import Trials
 
@@ -52,10 +52,20 @@ class LimitSaving:
     share: float  # of the energy at `from_watts`
     time_share: float
     kwh: float
-    money: float | None
-    currency: str
-    gco2e: float | None
+    worth: Worth  # what its energy comes to, with errors
     compared: Use  # what the run uses at `from_watts`
+
+    @property
+    def money(self) -> float | None:
+        return self.worth.money
+
+    @property
+    def currency(self) -> str:
+        return self.worth.currency
+
+    @property
+    def gco2e(self) -> float | None:
+        return self.worth.gco2e
 
     @property
     def is_seen(self) -> bool:
@@ -66,8 +76,8 @@ class LimitSaving:
         """The saving in words; `would` if the limit was not used."""
         limits = f"{self.to_watts:g} W in place of {self.from_watts:g} W"
         energy, time = (self.joules, self.joules_error), (self.seconds, self.seconds_error)
-        compared, worth = (self.compared.joules, self.compared.seconds), (self.money, self.currency, self.gco2e)
-        return f"{limits}: {saving_sentence(energy, time, compared, worth=worth, would=would)}"
+        compared = self.compared.joules, self.compared.seconds
+        return f"{limits}: {saving_sentence(energy, time, compared, worth=self.worth, would=would)}"
 
 
 def difference(
@@ -82,7 +92,6 @@ def difference(
     """
     saved, error = before.use - after.use, before.error.hypot(after.error)
     share = saved / before.use if before.use.joules and before.use.seconds else Use(0.0, 0.0)
-    worth = (paid or Footprint()).scaled(saved.joules)
     return LimitSaving(
         from_watts=from_watts,
         to_watts=to_watts,
@@ -92,10 +101,8 @@ def difference(
         seconds_error=error.seconds,
         share=share.joules,
         time_share=share.seconds,
-        kwh=worth.kwh,
-        money=worth.money,
-        currency=worth.currency,
-        gco2e=worth.gco2e,
+        kwh=saved.joules / JOULES_PER_KWH,
+        worth=(paid or Footprint()).worth(saved.joules, error.joules),
         compared=before.use,
     )
 

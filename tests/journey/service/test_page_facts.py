@@ -105,18 +105,22 @@ def test_energy_is_told_in_units_that_people_use(looks: Looks) -> None:
 
 
 def test_money_is_told_as_people_tell_it(looks: Looks) -> None:
-    told = {
+    told: dict[str, tuple[Any, ...]] = {
         "some": (0.4213, "Saved money", "0.42 EUR"),
         "hardly any": (-6.14e-7, "Extra money", "less than 0.01 EUR"),
         "more than the default": (-12.5, "Extra money", "12.50 EUR"),
         "much": (12_345.6, "Saved money", "12346 EUR"),
+        "with its error": (0.4213, "Saved money", "0.42 ± 0.02 EUR", 0.0231),
+        "with a small error": (0.4213, "Saved money", "0.42 ± 0.0012 EUR", 0.00123),
+        "with a large error": (-0.003, "Extra money", "0.00 ± 0.01 EUR", 0.0121),
     }
     jobs = {}
-    for job, (money, _, _) in told.items():
+    for job, (money, _, _, *error) in told.items():
         sign = -1 if money < 0 else 1
-        jobs[job] = {"saving": {**saving(), "money": money, "joules": sign * 43.7e3}}
+        amounts = {"money": money, "money_error": error[0] if error else None}
+        jobs[job] = {"saving": {**saving(), **amounts, "joules": sign * 43.7e3}}
     for job, page in visited(looks, jobs):
-        _, name, words = told[job]
+        _, name, words, *_ = told[job]
         assert tiles(page)[name] == words
 
 

@@ -375,3 +375,25 @@ def test_totals_of_many_jobs_are_added_up_over_several_requests(store: MemorySto
     assert (first["jobs"], first["uncounted"], first["trials"]) == (2, 1, 1)
     assert (second["jobs"], second["uncounted"], second["trials"]) == (2, 0, 2)
     assert client.get("/api/v1/summary").json() == second
+
+
+def test_saved_money_and_carbon_have_the_error_of_the_energy_wherever_they_are_sent(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_PRICE_PER_KWH", "0.3")
+    monkeypatch.setenv("ZEUS_GCO2E_PER_KWH", "400")
+    for number in range(8):
+        trial = ask(client)
+        joules = 3.6e6 * (1 if trial["decision"]["batch_size"] == SPEC["default_batch_size"] else 0.4)
+        told = {**END, "joules": joules + 1000 * number}
+        client.post(f"{ASR}/trials/{trial['ask']['number']}/tell", json=told)
+    shown, fleet = client.get(ASR).json(), client.get("/api/v1/fleet").json()
+    (listed,) = client.get("/api/v1/jobs").json()["jobs"]
+    one = [shown["saving"], shown["recent_saving"], listed["saving"]]
+    rows = [(row["joules_error"], row["money_error"], row["gco2e_error"]) for row in one]
+    summed = client.get("/api/v1/summary").json()
+    rows.append((summed["saved_joules_error"], summed["money_error"], summed["gco2e_error"]))
+    for row in (fleet["totals"], fleet["weeks"][-1], fleet["owners"][0], fleet["gpus"][0]):
+        rows.append(tuple(row[f"saved_{name}_error"] for name in ("joules", "money", "gco2e")))
+    for joules, money, grams in rows:
+        assert joules > 0 and (money, grams) == (pytest.approx(joules / 3.6e6 * 0.3), pytest.approx(joules / 9e3))

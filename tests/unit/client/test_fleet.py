@@ -64,6 +64,8 @@ def test_sums_by_week_owner_and_gpu_are_those_of_the_whole() -> None:
     assert totals["money"] == pytest.approx(7 * 0.30)
     assert (totals["saved_money"], told["currency"]) == (pytest.approx(0.30), "EUR")
     assert totals["saved_gco2e"] == pytest.approx(400.0)
+    for name, rate in (("saved_money_error", 0.30), ("saved_gco2e_error", 400.0)):
+        assert totals[name] == pytest.approx(totals["saved_joules_error"] / KWH * rate), "rates are exact"
     assert told["weeks"][0]["saved_joules"] is None, "nothing ran, so nothing is known"
     assert [one["owner"] for one in told["owners"]] == ["vision/alice", "carol"]
 

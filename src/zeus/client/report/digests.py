@@ -26,7 +26,7 @@ from zeus.tariff.rates import Prices
 
 T = TypeVar("T")
 Json = dict[str, Any]
-SHAPE = 2  # raise it when a digest says something else about the same facts
+SHAPE = 3  # raise it when a digest says something else about the same facts
 AT_ONCE = 100  # digests that are written together
 
 

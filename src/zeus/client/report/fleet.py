@@ -22,7 +22,7 @@ from zeus.client.report.fleet_text import summary
 from zeus.client.report.weeks import Cell, JobWeeks, first_day, week_of, weeks_until
 from zeus.errors import InputError
 from zeus.store.api import utc
-from zeus.tariff.rates import Footprint, Prices
+from zeus.tariff.rates import Footprint, Prices, Worth
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ class _Part(NamedTuple):
     job: str
     cell: Cell
     used: Footprint
-    saved: Footprint | None
+    saved: Worth | None
 
 
 def fleet_of(found: Weeks, weeks: int, last: str, prices: Prices, now: Callable[[], float] = time.time) -> Json:
@@ -86,7 +86,8 @@ def _priced(name: str, cell: Cell, prices: Prices) -> _Part:
     used = footprint(cell.used, prices) or Footprint()
     if cell.saved_joules is None:
         return _Part(name, cell, used, None)
-    return _Part(name, cell, used, (footprint(cell.compared, prices) or Footprint()).scaled(cell.saved_joules))
+    paid = footprint(cell.compared, prices) or Footprint()
+    return _Part(name, cell, used, paid.worth(cell.saved_joules, cell.saved_error))
 
 
 def _by(name: str, of: Mapping[str, str] | None, parts: Iterable[_Part]) -> list[Json]:
@@ -102,8 +103,11 @@ def _sums(parts: Iterable[_Part]) -> Json:
     parts = list(parts)
     saved = [one for one in parts if one.saved is not None]
     errors: defaultdict[str, float] = defaultdict(float)
+    worths: defaultdict[str, list[Worth]] = defaultdict(list)
     for one in saved:
         errors[one.job] += one.cell.saved_error
+        worths[one.job].append(one.saved or Worth())
+    worth = Worth.total(worths.values())
     money = [one.used.money for one in parts if one.used.joules]
     gco2e = [one.used.gco2e for one in parts if one.used.joules]
     return {
@@ -111,9 +115,11 @@ def _sums(parts: Iterable[_Part]) -> Json:
         "saved_joules": sum(one.cell.saved_joules or 0.0 for one in saved) if saved else None,
         "saved_joules_error": math.hypot(*errors.values()) if saved else None,
         "money": _known(money, {one.used.currency for one in parts if one.used.joules}),
-        "saved_money": _known([one.saved.money for one in saved if one.saved], {one.used.currency for one in saved}),
+        "saved_money": worth.money,
+        "saved_money_error": worth.money_error,
         "gco2e": _known(gco2e),
-        "saved_gco2e": _known([one.saved.gco2e for one in saved if one.saved]),
+        "saved_gco2e": worth.gco2e,
+        "saved_gco2e_error": worth.gco2e_error,
         "recurrences": sum(one.cell.recurrences for one in parts),
         "failed": sum(one.cell.failed for one in parts),
     }

@@ -91,15 +91,17 @@ def _cells(row: Json, told: Json) -> list[str]:
     return [
         kwh(row["joules"]),
         saved,
-        *(_or(row[name], lambda amount: money(amount, currency)) for name in ("money", "saved_money")),
-        *(_or(row[name], grams) for name in ("gco2e", "saved_gco2e")),
+        _or(row["money"], None, lambda amount, error: money(amount, currency, error)),
+        _or(row["saved_money"], row.get("saved_money_error"), lambda amount, error: money(amount, currency, error)),
+        _or(row["gco2e"], None, grams),
+        _or(row["saved_gco2e"], row.get("saved_gco2e_error"), grams),
         str(row["recurrences"]),
         str(row["failed"]),
     ]
 
 
-def _or(value: float | None, shown: Callable[[float], str]) -> str:
-    return "-" if value is None else shown(value)
+def _or(value: float | None, error: float | None, shown: Callable[[float, float | None], str]) -> str:
+    return "-" if value is None else shown(value, error)
 
 
 def html(told: Json) -> str:

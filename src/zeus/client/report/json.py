@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
 from msgspec import structs
@@ -159,13 +159,11 @@ def saving_json(one: Saving | None, paid: Footprint | None = None) -> Json | Non
 
 def priced_saving(saving: Json, paid: Footprint | None) -> Json:
     """A saving with its money and carbon, at the mean rates of what its recurrences came to."""
-    worth = (paid or Footprint()).scaled(saving["joules"])
+    worth = (paid or Footprint()).worth(saving["joules"], saving["joules_error"])
     energy, time = ((saving[name], saving[f"{name}_error"]) for name in ("joules", "seconds"))
     compared = (saving["compared_joules"], saving["compared_seconds"])
-    known = (worth.money, worth.currency, worth.gco2e)
-    sentence = saving_sentence(energy, time, compared, basis=saving["basis"], worth=known)
-    amounts = {"money": worth.money, "currency": worth.currency, "gco2e": worth.gco2e}
-    return {**saving, "sentence": sentence, **amounts}
+    sentence = saving_sentence(energy, time, compared, basis=saving["basis"], worth=worth)
+    return {**saving, "sentence": sentence, **asdict(worth)}
 
 
 # ---------------------------------------------------------------------- its power profiles

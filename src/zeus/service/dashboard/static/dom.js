@@ -1,6 +1,18 @@
 // Building blocks of the page. Everything is made with textContent, so that what users typed is shown as text.
 import { EMBEDDED } from "./embedded.js";
-import { ENDINGS, ENDING_CLASSES, ago, direction, energy, mass, money, savingText, tint, when } from "./format.js";
+import {
+  ENDINGS,
+  ENDING_CLASSES,
+  MASS,
+  ago,
+  direction,
+  energy,
+  money,
+  savingText,
+  tint,
+  when,
+  withError,
+} from "./format.js";
 
 export const main = document.getElementById("main");
 export function el(tag, props, ...children) {
@@ -81,8 +93,8 @@ export function savingTiles(name, saving, notes) {
     if (way === 0 || missing(amount)) return;
     tiles.push(tile(`${way > 0 ? "Saved" : "Extra"} ${label}`, show(Math.abs(amount)), null, tint(saving)));
   };
-  add("money", saving.money, (amount) => money(amount, saving.currency));
-  add("CO₂e", saving.gco2e, mass);
+  add("money", saving.money, (amount) => money(amount, saving.currency, saving.money_error));
+  add("CO₂e", saving.gco2e, (amount) => withError(amount, saving.gco2e_error, MASS));
   return tiles;
 }
 

@@ -3,7 +3,7 @@ import { ask, linkOf, optional } from "./api.js";
 import { axisUnit, clear, clearCard, ink, layout, plain, plot, redraw, within } from "./charts.js";
 import { card, choice, dataTable, el, fillCard, main, missing, table, tile, timeOf, titled } from "./dom.js";
 import { EMBEDDED } from "./embedded.js";
-import { ENERGY, MASS, count, digits, energy, mass, money, number, unitOf, when } from "./format.js";
+import { ENERGY, MASS, count, energy, mass, money, number, when, withError } from "./format.js";
 
 export const fleetView = { show: showFleet, pulse: fleetPulse };
 const FRESH = 60_000; // milliseconds; it is a sum over all jobs, so no stamp tells when it changes
@@ -50,27 +50,23 @@ async function showFleet() {
 const ownerLink = (owner) =>
   owner ? el("a", { href: `#/?owner=${encodeURIComponent(owner)}` }, owner) : "without an owner";
 
-// "1.2 ± 0.1 kWh"
-function savedEnergy(value, error) {
-  if (missing(value)) return "unknown";
-  if (missing(error)) return energy(value);
-  const unit = unitOf(Math.max(Math.abs(value), error), ENERGY);
-  return `${digits(value / unit.factor)} ± ${digits(error / unit.factor)} ${unit.name}`;
-}
-const amount = (value, currency) => (missing(value) ? "unknown" : signed(value, (one) => money(one, currency)));
-const grams = (value) => (missing(value) ? "unknown" : signed(value, mass));
-const signed = (value, show) => (value < 0 ? `-${show(-value)}` : show(value));
+const amount = (value, currency, error) =>
+  missing(value) ? "unknown" : `${value < 0 ? "-" : ""}${money(Math.abs(value), currency, error)}`;
+const grams = (value, error) => withError(value, error, MASS);
 
 function fleetTiles({ totals, currency }) {
   if (!totals) return "";
-  const worth = (gain, used, show) => (missing(used) && missing(gain) ? null : [show(used), show(gain)]);
-  const euros = worth(totals.saved_money, totals.money, (one) => amount(one, currency)),
-    carbon = worth(totals.saved_gco2e, totals.gco2e, grams);
+  const worth = (name, show) => {
+    const [used, saved, error] = [totals[name], totals[`saved_${name}`], totals[`saved_${name}_error`]];
+    return missing(used) && missing(saved) ? null : [show(used), show(saved, error)];
+  };
+  const euros = worth("money", (value, error) => amount(value, currency, error)),
+    carbon = worth("gco2e", grams);
   return el(
     "dl",
     { class: "tiles" },
     tile("Energy used", energy(totals.joules), totals.recurrences ? count(totals.recurrences, "recurrence") : null),
-    tile("Energy saved", savedEnergy(totals.saved_joules, totals.saved_joules_error)),
+    tile("Energy saved", withError(totals.saved_joules, totals.saved_joules_error, ENERGY)),
     euros ? tile("Money", euros[0], `saved: ${euros[1]}`) : null,
     carbon ? tile("CO₂e", carbon[0], `saved: ${carbon[1]}`) : null,
     missing(totals.failed) ? null : tile("Failed recurrences", String(totals.failed)),
@@ -82,10 +78,11 @@ const MEASURES = {
   money: {
     used: "money",
     saved: "saved_money",
+    error: "saved_money_error",
     units: (fleet) => [{ name: fleet.currency || "money", factor: 1, from: 0 }],
     show: (value, fleet) => amount(value, fleet.currency),
   },
-  carbon: { used: "gco2e", saved: "saved_gco2e", units: () => MASS, show: grams },
+  carbon: { used: "gco2e", saved: "saved_gco2e", error: "saved_gco2e_error", units: () => MASS, show: mass },
 };
 const MEASURE_NAMES = { energy: "energy", money: "money", carbon: "CO₂e" };
 let measured = "energy"; // what a person has chosen
@@ -156,16 +153,17 @@ function weekChart(node, fleet, weeks, measure, name) {
 function sumColumns(fleet) {
   const all = [...(fleet.weeks || []), ...(fleet.owners || []), ...(fleet.gpus || [])];
   const has = (field) => all.some((r) => !missing(r[field]));
-  const saved = (r) => savedEnergy(r.saved_joules, r.saved_joules_error);
+  const saved = (r) => withError(r.saved_joules, r.saved_joules_error, ENERGY),
+    savedMoney = (r) => amount(r.saved_money, fleet.currency, r.saved_money_error);
   return [
     { name: "Used", num: true, show: (r) => energy(r.joules) },
     { name: "Saved", num: true, show: saved },
     ...(has("money") ? [{ name: "Money", num: true, show: (r) => amount(r.money, fleet.currency) }] : []),
-    ...(has("saved_money")
-      ? [{ name: "Saved money", num: true, show: (r) => amount(r.saved_money, fleet.currency) }]
-      : []),
+    ...(has("saved_money") ? [{ name: "Saved money", num: true, show: savedMoney }] : []),
     ...(has("gco2e") ? [{ name: "CO₂e", num: true, show: (r) => grams(r.gco2e) }] : []),
-    ...(has("saved_gco2e") ? [{ name: "Saved CO₂e", num: true, show: (r) => grams(r.saved_gco2e) }] : []),
+    ...(has("saved_gco2e")
+      ? [{ name: "Saved CO₂e", num: true, show: (r) => grams(r.saved_gco2e, r.saved_gco2e_error) }]
+      : []),
     { name: "Recurrences", num: true, show: (r) => number(r.recurrences) },
     { name: "Failed", num: true, show: (r) => el("span", { class: r.failed ? "bad" : "" }, number(r.failed)) },
   ];

@@ -93,9 +93,20 @@ export function percent(share) {
   return size < 0.05 ? "less than 0.1 %" : `${size.toFixed(size < 9.95 ? 1 : 0)} %`;
 }
 
-export function money(amount, currency) {
-  const text = amount === 0 ? "0" : amount < 0.01 ? "less than 0.01" : amount.toFixed(amount < 1000 ? 2 : 0);
-  return `${text} ${currency || ""}`.trim();
+// "0.42 ± 0.02 EUR"
+export function money(amount, currency, error) {
+  const known = !missing(error) && Math.max(amount, error) >= 0.01,
+    shown = (one) => (one === 0 ? "0" : one.toFixed(Math.max(amount, one) < 1000 ? 2 : 0));
+  const text = amount > 0 && amount < 0.01 && !known ? "less than 0.01" : shown(amount);
+  return [text, known ? `± ${error < 0.01 ? digits(error, 2) : shown(error)}` : "", currency].filter(Boolean).join(" ");
+}
+
+// "1.2 ± 0.1 kWh": a value and its standard error in one unit.
+export function withError(value, error, units) {
+  if (missing(value)) return "unknown";
+  if (missing(error)) return inUnits(value, units);
+  const unit = unitOf(Math.max(Math.abs(value), error), units);
+  return `${digits(value / unit.factor)} ± ${digits(error / unit.factor)} ${unit.name}`;
 }
 
 const LIMITS_UNKNOWN = "as it ran: the default's power limits are not known";

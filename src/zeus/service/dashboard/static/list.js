@@ -182,7 +182,9 @@ function summaryTiles(summary) {
         joules_error: summary.saved_joules_error,
         sentence: summary.saved_sentence,
         money: summary.money,
+        money_error: summary.money_error,
         gco2e: summary.gco2e,
+        gco2e_error: summary.gco2e_error,
         currency: summary.currency,
       };
   const notes = [];
