@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zeus.tariff.rates import Worth
+from zeus.tariff.rates import PricedSaving
 from zeus.tariff.text import grams, joules, money
 
-UNKNOWN = Worth()
+UNKNOWN = PricedSaving()
 SEEN = 2.0  # standard errors from which a difference is told from chance
 ROUNDING = 1e-9  # sums of equal numbers differ in their last digits; such a share is no saving
 BASES = {"as_it_ran": "as it ran: the default's power limits are not known"}  # the other values are words already
@@ -26,7 +26,7 @@ def saving_sentence(
     compared: tuple[float, float],
     *,
     basis: str = "",
-    worth: Worth = UNKNOWN,
+    worth: PricedSaving = UNKNOWN,
     would: bool = False,
 ) -> str:
     """What was saved, how sure that is, and what it rests on.
@@ -45,7 +45,7 @@ def saving_sentence(
     'no difference seen (-365 J ± 208 J, measured)'
     >>> saving_sentence((365.0, 208.0), (48.0, 10.0), (6000.0, 96.0))
     'no difference seen in energy (+365 J ± 208 J); 50 % ± 10 % less time'
-    >>> saving_sentence((1200.0, 6.0), (0.0, 1.0), (6000.0, 96.0), worth=Worth(0.42, 0.02, "EUR", 120.0, 6.0))
+    >>> saving_sentence((1200.0, 6.0), (0.0, 1.0), (6000.0, 96.0), worth=PricedSaving(0.42, 0.02, "EUR", 120.0, 6.0))
     'saved 20.0 % ± 0.1 % energy (1.20 kJ ± 6.00 J, 0.42 ± 0.02 EUR, 120 ± 6 gCO2e); no difference seen in time'
     """
     less_energy, less_time = (_differs(saved, whole) for saved, whole in zip((energy, time), compared, strict=True))

@@ -22,7 +22,7 @@ from zeus.errors import InputError, ZeusError
 from zeus.ledger.saving_text import saving_sentence
 from zeus.service.job_list import ListedJob
 from zeus.store import Store
-from zeus.tariff.rates import Footprint, Prices, Worth
+from zeus.tariff.rates import Footprint, Prices, PricedSaving
 from zeus.tariff.settings import prices
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ def totals(rows: Iterable[JobTotals], prices: Prices) -> Json:
     savings = [row.saving for row in rows if row.saving is not None]
     saved, default = sum(one.joules for one in savings), sum(one.compared_joules for one in savings)
     paid = ((footprint(row.compared, prices) or Footprint(), row.saving) for row in rows if row.saving is not None)
-    worth = Worth.total([mean.worth(saving.joules, saving.joules_error)] for mean, saving in paid)
+    worth = PricedSaving.total([mean.worth(saving.joules, saving.joules_error)] for mean, saving in paid)
     used = [one for row in rows if (one := footprint(row.used, prices)) is not None]
     found = {
         "jobs": len(rows),
@@ -148,7 +148,7 @@ def totals(rows: Iterable[JobTotals], prices: Prices) -> Json:
     return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}
 
 
-def _sentence(savings: list[SavingSums], worth: Worth) -> str:
+def _sentence(savings: list[SavingSums], worth: PricedSaving) -> str:
     """What several jobs saved together, in words. Errors of different jobs are independent."""
     energy = sum(one.joules for one in savings), math.hypot(*(one.joules_error for one in savings))
     time = sum(one.seconds for one in savings), math.hypot(*(one.seconds_error for one in savings))

@@ -174,14 +174,14 @@ class Footprint:
         """Grams of CO2 equivalent of all of the energy. None if not given, or unknown for a part."""
         return self.known_gco2e if (self.gco2e_covers or 0.0) >= 1 - WHOLE else None
 
-    def worth(self, joules: float, error: float) -> Worth:
+    def worth(self, joules: float, error: float) -> PricedSaving:
         """What a saved energy with this standard error comes to, at the mean rates of this energy.
 
         >>> Footprint.of([(3.6e6, 0.3, None)], "EUR", has_price=True).worth(1.8e6, 9e5)
-        Worth(money=0.15, money_error=0.075, currency='EUR', gco2e=None, gco2e_error=None)
+        PricedSaving(money=0.15, money_error=0.075, currency='EUR', gco2e=None, gco2e_error=None)
         """
         money, gco2e = self.money, self.gco2e  # both are None if this energy is 0 or unknown
-        return Worth(
+        return PricedSaving(
             None if money is None else money / self.joules * joules,
             None if money is None else abs(money / self.joules * error),
             self.currency,
@@ -207,7 +207,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class PricedSaving:
     """What a saving comes to in money and in grams of CO2e, with standard errors. None: not known."""
 
     money: float | None = None
@@ -217,15 +217,15 @@ class Worth:
     gco2e_error: float | None = None
 
     @classmethod
-    def total(cls, jobs: Iterable[Iterable[Worth]]) -> Worth:
+    def total(cls, jobs: Iterable[Iterable[PricedSaving]]) -> PricedSaving:
         """The sum over jobs, each with one or more savings. It is not known if a part is not.
 
         The errors of one job add up, as its savings rest on the same default. Those of different jobs are independent.
         Money in several currencies has no sum.
 
-        >>> job = [Worth(3.0, 1.5, "EUR"), Worth(1.0, 1.5, "EUR")]
-        >>> Worth.total([job, [Worth(2.0, 4.0, "EUR")]])
-        Worth(money=6.0, money_error=5.0, currency='EUR', gco2e=None, gco2e_error=None)
+        >>> job = [PricedSaving(3.0, 1.5, "EUR"), PricedSaving(1.0, 1.5, "EUR")]
+        >>> PricedSaving.total([job, [PricedSaving(2.0, 4.0, "EUR")]])
+        PricedSaving(money=6.0, money_error=5.0, currency='EUR', gco2e=None, gco2e_error=None)
         """
         groups = [list(some) for some in jobs]
         savings = [one for some in groups for one in some]

@@ -13,7 +13,7 @@ from zeus.ledger.saving_text import is_seen, saving_sentence
 from zeus.ledger.units import Moved, Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.settings import Mode
-from zeus.tariff.rates import JOULES_PER_KWH, Footprint, Worth
+from zeus.tariff.rates import JOULES_PER_KWH, Footprint, PricedSaving
 from zeus.tariff.text import footprint_text
 from zeus.trial.knowledge import Trials
 
@@ -52,7 +52,7 @@ class LimitSaving:
     share: float  # of the energy at `from_watts`
     time_share: float
     kwh: float
-    worth: Worth  # what its energy comes to, with errors
+    worth: PricedSaving  # what its energy comes to, with errors
     compared: Use  # what the run uses at `from_watts`
 
     @property

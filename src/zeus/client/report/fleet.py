@@ -22,7 +22,7 @@ from zeus.client.report.fleet_text import summary
 from zeus.client.report.weeks import Cell, JobWeeks, first_day, week_of, weeks_until
 from zeus.errors import InputError
 from zeus.store.api import utc
-from zeus.tariff.rates import Footprint, Prices, Worth
+from zeus.tariff.rates import Footprint, Prices, PricedSaving
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ class _Part(NamedTuple):
     job: str
     cell: Cell
     used: Footprint
-    saved: Worth | None
+    saved: PricedSaving | None
 
 
 def fleet_of(found: Weeks, weeks: int, last: str, prices: Prices, now: Callable[[], float] = time.time) -> Json:
@@ -103,11 +103,11 @@ def _sums(parts: Iterable[_Part]) -> Json:
     parts = list(parts)
     saved = [one for one in parts if one.saved is not None]
     errors: defaultdict[str, float] = defaultdict(float)
-    worths: defaultdict[str, list[Worth]] = defaultdict(list)
+    worths: defaultdict[str, list[PricedSaving]] = defaultdict(list)
     for one in saved:
         errors[one.job] += one.cell.saved_error
-        worths[one.job].append(one.saved or Worth())
-    worth = Worth.total(worths.values())
+        worths[one.job].append(one.saved or PricedSaving())
+    worth = PricedSaving.total(worths.values())
     money = [one.used.money for one in parts if one.used.joules]
     gco2e = [one.used.gco2e for one in parts if one.used.joules]
     return {

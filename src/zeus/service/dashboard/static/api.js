@@ -45,6 +45,26 @@ export async function optional(path) {
 export const pathOf = (id) => `api/v1/jobs/${encodeURIComponent(id)}`;
 export const linkOf = (id) => `#/job/${encodeURIComponent(id)}`;
 
+// What a job's page needs at first. The rest of its past is asked for when somebody wants to see it.
+export const TRIALS = 12,
+  RECURRENCES = 300;
+export const newest = (id, tries, history) => ask(`${pathOf(id)}?tries=${tries}&history=${history}`);
+
+// Some trials of a job, the newest first: of those that came with it, or asked for.
+export async function trialPage(job, { offset, ending, size, curves }) {
+  const came = [...job.tries].reverse(),
+    isFirst = !offset && !ending && !size && came.length >= TRIALS;
+  if (isFirst) return { total: job.trials, trials: came.slice(0, TRIALS) };
+  if (EMBEDDED || came.length >= job.trials) {
+    const found = came.filter((t) => (!ending || t.ending === ending) && (!size || String(t.batch_size) === size));
+    return { total: found.length, trials: found.slice(offset, offset + TRIALS) };
+  }
+  const query = new URLSearchParams({ newest: true, offset, limit: TRIALS, curves: Boolean(curves) });
+  if (ending) query.set("ending", ending);
+  if (size) query.set("batch_size", size);
+  return ask(`${pathOf(job.job)}/trials?${query}`);
+}
+
 // Trials that run now. A service that does not list them still shows them as open; one whose lease lapsed is lost.
 export function runningTrials(job) {
   return job.running || stillOpen(job.tries || []);

@@ -30,6 +30,7 @@ function addressOf(hash) {
 const viewOf = (address) => VIEWS[address.kind] || listView;
 
 let visits = 0,
+  drawn = -1, // the latest visit that was drawn; until then the next one is on its way
   last = null, // the pulse of what is shown; null: it could not be shown
   shown = null; // which view of what; a change within it moves neither focus nor scroll position
 export async function go() {
@@ -41,6 +42,7 @@ export async function go() {
     before = await viewOf(address).pulse(address); // first, so that the next beat sees what changes meanwhile
     const draw = await viewOf(address).show(address);
     if (visit !== visits) return; // the user has gone elsewhere meanwhile
+    drawn = visit;
     showViews(address);
     keepFocus(draw, place === shown);
     if (shown !== null && place !== shown) {
@@ -52,6 +54,7 @@ export async function go() {
     setLive("live");
   } catch (wrong) {
     if (visit !== visits) return;
+    drawn = visit;
     last = wrong instanceof Unanswered ? null : before;
     shown = "";
     showViews(address);
@@ -104,7 +107,7 @@ const BEAT = 3000,
 let beats = 0,
   beating = false;
 async function beat() {
-  if (beating || main.querySelector("form.login")) return;
+  if (beating || drawn < visits || main.querySelector("form.login")) return;
   beating = true;
   const address = addressOf(location.hash),
     visit = visits;

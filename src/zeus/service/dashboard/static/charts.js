@@ -45,10 +45,12 @@ export function wholeStep(span) {
   const room = narrow() ? 5 : 12;
   for (let decade = 1; ; decade *= 10) for (const n of [1, 2, 5]) if (span / (n * decade) <= room) return n * decade;
 }
-export function recurrenceAxis(most) {
-  const margin = Math.max(0.5, 0.02 * most);
-  return { title: "recurrence", range: [1 - margin, most + margin], tick0: 0, dtick: wholeStep(most), tickformat: "d" };
+export function recurrenceAxis(most, first = 1) {
+  const margin = Math.max(0.5, 0.02 * (most - first)),
+    range = [first - margin, most + margin];
+  return { title: "recurrence", range, tick0: 0, dtick: wholeStep(most - first), tickformat: "d" };
 }
+export const firstOf = (job) => job.history[0]?.number ?? 1;
 export function categories(title, values) {
   return { title, type: "category", categoryorder: "array", categoryarray: values.map(String) };
 }

@@ -1,6 +1,6 @@
 // Any number of jobs side by side: a row for each, so that many fit, and on a phone each is a small card.
-import { NeedsToken, Unanswered, ask, linkOf, pathOf, runningTrials } from "./api.js";
-import { COLOURS, clear, layout, plain, plot, recurrenceAxis, redraw } from "./charts.js";
+import { NeedsToken, RECURRENCES, Unanswered, ask, linkOf, newest, runningTrials } from "./api.js";
+import { COLOURS, clear, firstOf, layout, plain, plot, recurrenceAxis, redraw } from "./charts.js";
 import { card, el, main, missing, ownerText, table, titled, twoLines } from "./dom.js";
 import { count, defaultText, energy, savingText, tint } from "./format.js";
 
@@ -16,7 +16,7 @@ async function showCompare({ search }) {
   const wrongs = [];
   const get = async (id) => {
     try {
-      return await ask(pathOf(id));
+      return await newest(id, 1, RECURRENCES);
     } catch (wrong) {
       if (wrong instanceof NeedsToken || wrong instanceof Unanswered) throw wrong;
       wrongs.push(wrong.message);
@@ -35,9 +35,10 @@ async function showCompare({ search }) {
     const cards = el("div", { class: "cards" });
     main.append(cards);
     const node = card(cards, "Cost by recurrence, relative to the default", null, true);
-    const most = Math.max(2, ...jobs.map((job) => job.recurrences || 0));
+    const most = Math.max(2, ...jobs.map((job) => job.recurrences || 0)),
+      first = Math.min(...jobs.map(firstOf));
     plot(node, `Relative cost of ${count(jobs.length, "job")}`, jobs.map(relativeCost), () => ({
-      ...layout(recurrenceAxis(most), { title: "cost / default", rangemode: "tozero" }),
+      ...layout(recurrenceAxis(most, first), { title: "cost / default", rangemode: "tozero" }),
       showlegend: jobs.length <= LEGEND,
     }));
     main.append(el("h2", { class: "after" }, "Results so far"), compareTable(jobs));
@@ -54,7 +55,7 @@ function relativeCost(job, i) {
     x: rows.map((r) => r.number),
     y: rows.map((r) => r.cost / base),
     mode: "lines+markers",
-    name: plain(job.job) + (job.default ? "" : " (relative to its first)"),
+    name: plain(job.job) + (job.default ? "" : " (relative to the first shown)"),
     line: lineOf(i),
     hovertemplate: "%{y:.3f}<extra>%{fullData.name}</extra>",
   };

@@ -1,60 +1,93 @@
-// What trials reported epoch by epoch: learning curves, power limits and energy.
+// What trials reported epoch by epoch: learning curves, power limits and energy. Some trials at a time, the newest first.
+import { TRIALS, trialPage } from "./api.js";
 import { COLOURS, axisUnit, clearCard, ink, layout, plot, redraw, within } from "./charts.js";
-import { card, choice, dataTable, el, fillCard, missing, remark } from "./dom.js";
+import { button, card, choice, dataTable, el, fillCard, keepFocus, missing, remark } from "./dom.js";
 import { ENDINGS, ENERGY, energy, metricText, watts } from "./format.js";
 
-const NEWEST = 12; // trials whose curves are drawn
 let byEnergy = false, // the axis that a person has chosen
-  epochsOf = null; // the trial that a person has chosen, with its job
+  held = {}; // which trials of which job a person looks at: how many newer ones there are, and one of them
 
-const withCurve = (job) => job.tries.filter((t) => t.curve?.length);
-
-export function curveCard(cards, job, sizes) {
-  const trials = withCurve(job).slice(-NEWEST);
-  if (!trials.length) return;
-  const node = card(cards, "", null, true);
+export function curveCards(cards, job, sizes) {
+  if (held.job !== job.job) held = { job: job.job, offset: 0, trials: null, number: null };
+  const came = job.tries.slice(-TRIALS);
+  if (job.trials <= TRIALS && !came.some((t) => t.curve?.length)) return;
+  const nodes = [card(cards, "", null, true), card(cards, "", null, true)];
   const draw = () => {
-    clearCard(node);
-    fillCard(node, "Learning curves", `The metric of the latest ${trials.length} trials. Dotted: the target.`);
-    const pick = (value) => {
-      byEnergy = value;
+    const shown = held.trials || came,
+      trials = shown.filter((t) => t.curve?.length);
+    for (const node of nodes) clearCard(node);
+    drawCurves(nodes[0], job, sizes, trials, again);
+    turning(nodes[0], job, shown, again);
+    drawEpochs(nodes[1], job, trials, again);
+  };
+  const again = async (offset = held.offset) => {
+    if (offset !== held.offset) {
+      const { trials } = await trialPage(job, { offset, curves: true });
+      held = { ...held, offset, trials: offset ? trials.toReversed() : null };
+    }
+    keepFocus(() => {
       draw();
       redraw();
-    };
-    const axes = [
-      [false, "by epoch"],
-      [true, "by energy"],
-    ];
-    node.querySelector(".head").append(choice("Axis", axes, byEnergy, pick));
-    const unit = axisUnit(
-      trials.map((t) => usedUntil(t.curve).at(-1)),
-      ENERGY,
-    );
-    const place = (t) => (byEnergy ? within(usedUntil(t.curve), unit) : t.curve.map((p) => p.epoch));
-    const traces = trials.map((t, i) => ({
-      x: place(t),
-      y: t.curve.map((p) => p.metric),
-      mode: t.curve.length > 1 ? "lines+markers" : "markers",
-      name: t.ending === "open" ? `trial ${t.number}, running` : `size ${t.batch_size}`,
-      legendgroup: t.ending === "open" ? `trial ${t.number}` : `size ${t.batch_size}`,
-      showlegend: t.ending === "open" || trials.find((o) => o.batch_size === t.batch_size && o.ending !== "open") === t,
-      opacity: 0.35 + (0.65 * (i + 1)) / trials.length,
-      line: { color: sizes[t.batch_size] || COLOURS[i % COLOURS.length], width: t.ending === "open" ? 3 : 1.8 },
-      marker: { size: 5, symbol: t.ending === "converged" ? "circle" : t.ending === "open" ? "circle-open" : "x" },
-      text: t.curve.map((p) => `trial ${t.number}, epoch ${p.epoch}: ${metricText(p.metric)}, ${endText(t)}`),
-      hovertemplate: "%{text}<extra></extra>",
-    }));
-    const target = job.spec.target_metric,
-      line = { y0: target, y1: target, xref: "paper", x0: 0, x1: 1, line: { color: ink("--soft"), dash: "dot" } };
-    const x = byEnergy ? `energy since the trial began, ${unit.name}` : "epoch";
-    plot(node, `Learning curves of ${job.job}`, traces, () => ({
-      ...layout({ title: x, rangemode: "tozero" }, { title: "metric" }),
-      shapes: missing(target) ? [] : [line],
-      showlegend: true,
-    }));
-    dataTable(node, CURVE_COLUMNS, trials.toReversed().flatMap(curveRows));
+    }, true);
   };
   draw();
+}
+
+function turning(node, job, shown, again) {
+  if (job.trials <= TRIALS) return;
+  const turn = (name, to, disabled) =>
+    button(name, () => again(to).catch((wrong) => remark(node, wrong.message)), { id: `curves-${name}`, disabled });
+  const next = held.offset + TRIALS;
+  const pages = [
+    turn("Later", Math.max(0, held.offset - TRIALS), held.offset === 0),
+    `trials ${shown[0]?.number} to ${shown.at(-1)?.number}`,
+    turn("Earlier", next, next >= job.trials),
+  ];
+  node.append(el("div", { class: "pages" }, pages));
+}
+
+function drawCurves(node, job, sizes, trials, again) {
+  fillCard(node, "Learning curves", "The metric of each trial. Dotted: the target.");
+  if (!trials.length) {
+    remark(node, "None of these trials has reported an epoch.");
+    return;
+  }
+  const pick = (value) => {
+    byEnergy = value;
+    again();
+  };
+  const axes = [
+    [false, "by epoch"],
+    [true, "by energy"],
+  ];
+  node.querySelector(".head").append(choice("Axis", axes, byEnergy, pick));
+  const unit = axisUnit(
+    trials.map((t) => usedUntil(t.curve).at(-1)),
+    ENERGY,
+  );
+  const place = (t) => (byEnergy ? within(usedUntil(t.curve), unit) : t.curve.map((p) => p.epoch));
+  const traces = trials.map((t, i) => ({
+    x: place(t),
+    y: t.curve.map((p) => p.metric),
+    mode: t.curve.length > 1 ? "lines+markers" : "markers",
+    name: t.ending === "open" ? `trial ${t.number}, running` : `size ${t.batch_size}`,
+    legendgroup: t.ending === "open" ? `trial ${t.number}` : `size ${t.batch_size}`,
+    showlegend: t.ending === "open" || trials.find((o) => o.batch_size === t.batch_size && o.ending !== "open") === t,
+    opacity: 0.35 + (0.65 * (i + 1)) / trials.length,
+    line: { color: sizes[t.batch_size] || COLOURS[i % COLOURS.length], width: t.ending === "open" ? 3 : 1.8 },
+    marker: { size: 5, symbol: t.ending === "converged" ? "circle" : t.ending === "open" ? "circle-open" : "x" },
+    text: t.curve.map((p) => `trial ${t.number}, epoch ${p.epoch}: ${metricText(p.metric)}, ${endText(t)}`),
+    hovertemplate: "%{text}<extra></extra>",
+  }));
+  const target = job.spec.target_metric,
+    line = { y0: target, y1: target, xref: "paper", x0: 0, x1: 1, line: { color: ink("--soft"), dash: "dot" } };
+  const x = byEnergy ? `energy since the trial began, ${unit.name}` : "epoch";
+  plot(node, `Learning curves of ${job.job}`, traces, () => ({
+    ...layout({ title: x, rangemode: "tozero" }, { title: "metric" }),
+    shapes: missing(target) ? [] : [line],
+    showlegend: true,
+  }));
+  dataTable(node, CURVE_COLUMNS, trials.toReversed().flatMap(curveRows));
 }
 const endText = (t) => ENDINGS[t.ending] || t.ending;
 
@@ -80,29 +113,22 @@ const CURVE_COLUMNS = [
   { name: "Limit", num: true, show: (r) => watts(r.limit_watts) },
 ];
 
-// The latest trial, or the one that was chosen.
-export function epochCard(cards, job) {
-  const trials = withCurve(job).filter((t) => t.curve.some((p) => !missing(p.joules) || !missing(p.limit_watts)));
-  if (!trials.length) return;
-  const node = card(cards, "", null, true);
-  const draw = () => {
-    clearCard(node);
-    const chosen = epochsOf?.job === job.job ? trials.find((t) => t.number === epochsOf.number) : null;
-    drawEpochs(node, job, trials, chosen || trials.at(-1), (number) => {
-      epochsOf = { job: job.job, number };
-      draw();
-      redraw();
-    });
-  };
-  draw();
-}
-
-function drawEpochs(node, job, trials, trial, pick) {
+// One of these trials: the latest, or the one that was chosen.
+function drawEpochs(node, job, some, again) {
   fillCard(node, "Power limit and energy by epoch", "Bars: the energy of an epoch. Line: the power limit it ended at.");
-  const change = (event) => pick(Number(event.target.value));
+  const trials = some.filter((t) => t.curve.some((p) => !missing(p.joules) || !missing(p.limit_watts)));
+  if (!trials.length) {
+    remark(node, "None of these trials has reported energy or a power limit.");
+    return;
+  }
+  const trial = trials.find((t) => t.number === held.number) || trials.at(-1);
+  const change = (event) => {
+    held.number = Number(event.target.value);
+    again();
+  };
   const option = (t) =>
     el("option", { value: t.number, selected: t === trial }, `${t.number}, size ${t.batch_size}, ${endText(t)}`);
-  const options = trials.slice(-100).reverse().map(option);
+  const options = trials.toReversed().map(option);
   node
     .querySelector(".head")
     .append(el("label", {}, "Trial ", el("select", { id: "epochs-of", on: { change } }, options)));

@@ -1,10 +1,10 @@
 // One job.
 import { actionBar } from "./actions.js";
-import { ask, linkOf, optional, pathOf, runningTrials } from "./api.js";
+import { RECURRENCES, TRIALS, ask, linkOf, newest, optional, pathOf, runningTrials } from "./api.js";
 import { auditCard } from "./audit.js";
 import { clear, colours, redraw } from "./charts.js";
-import { curveCard, epochCard } from "./curves.js";
-import { el, fact, main, missing, savingTiles, tile, timeOf, titled } from "./dom.js";
+import { curveCards } from "./curves.js";
+import { el, fact, main, missing, reload, savingTiles, tile, timeOf, titled } from "./dom.js";
 import {
   ENDINGS,
   count,
@@ -31,9 +31,11 @@ async function jobPulse({ job }) {
   return JSON.stringify(await ask(`api/v1/pulse?job=${encodeURIComponent(job)}`));
 }
 
+let past = {}; // how many recurrences of which job a person wants to see
 async function showJob({ job: id, search }) {
+  if (past.id !== id) past = { id, recurrences: RECURRENCES };
   const [job, profiles, audit] = await Promise.all([
-    ask(pathOf(id)),
+    newest(id, TRIALS, past.recurrences),
     ask(`${pathOf(id)}/profiles/all`),
     servesAudit() ? optional(`${pathOf(id)}/audit?limit=20`) : null,
   ]);
@@ -48,9 +50,11 @@ async function showJob({ job: id, search }) {
     running = { job, box, numbers: new Set(open.map((t) => t.number)) };
     fillRunning(box, job, open);
     const sizes = colours(job.spec.batch_sizes);
-    costCard(cards, job, sizes);
-    curveCard(cards, job, sizes);
-    epochCard(cards, job);
+    costCard(cards, job, sizes, (more) => {
+      past.recurrences += more;
+      reload();
+    });
+    curveCards(cards, job, sizes);
     beliefCard(cards, job, sizes);
     frontCard(cards, job, sizes);
     energyCard(cards, job);

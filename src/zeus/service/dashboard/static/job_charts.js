@@ -1,9 +1,12 @@
 // What one job used, by recurrence and by batch size.
-import { SYMBOLS, axisUnit, categories, ink, layout, plain, plot, recurrenceAxis, within } from "./charts.js";
-import { card, dataTable, missing, pill } from "./dom.js";
+import { SYMBOLS, axisUnit, categories, firstOf, ink, layout, plain, plot, recurrenceAxis, within } from "./charts.js";
+import { button, card, dataTable, el, missing, pill } from "./dom.js";
 import { ENDINGS, ENERGY, count, duration, energy, number, watts } from "./format.js";
 
-export function costCard(cards, job, sizes) {
+const MORE = 1000; // recurrences that are asked for at once
+
+// `more` asks for so many earlier recurrences.
+export function costCard(cards, job, sizes, more) {
   const node = card(
     cards,
     "Cost by recurrence",
@@ -11,6 +14,16 @@ export function costCard(cards, job, sizes) {
       "a recurrence. The colour is the batch size, the shape says how it ended.",
     true,
   );
+  const left = job.recurrences - job.history.length;
+  if (left > 0)
+    node.append(
+      el(
+        "p",
+        { class: "note pages" },
+        `Here and below: the latest ${job.history.length} of ${count(job.recurrences, "recurrence")}.`,
+        button(`Show ${Math.min(left, MORE)} earlier`, () => more(MORE), { id: "more-recurrences" }),
+      ),
+    );
   const known = job.history.filter((r) => !missing(r.cost)),
     most = Math.max(2, job.recurrences);
   const unit = axisUnit([...known.map((r) => r.cost), job.default?.cost], ENERGY);
@@ -23,7 +36,7 @@ export function costCard(cards, job, sizes) {
   const traces = [];
   if (job.default && !missing(job.default.cost))
     traces.push({
-      x: [1, most],
+      x: [firstOf(job), most],
       y: within([job.default.cost, job.default.cost], unit),
       mode: "lines",
       name: "default",
@@ -56,7 +69,7 @@ export function costCard(cards, job, sizes) {
     });
   }
   plot(node, `Cost of ${count(known.length, "recurrence")} of ${job.job}`, traces, () =>
-    layout(recurrenceAxis(most), { title: `cost, ${unit.name}`, rangemode: "tozero" }),
+    layout(recurrenceAxis(most, firstOf(job)), { title: `cost, ${unit.name}`, rangemode: "tozero" }),
   );
   dataTable(
     node,
@@ -118,7 +131,7 @@ export function energyCard(cards, job) {
       hovertemplate: "%{text}<extra></extra>",
     });
   plot(node, `Energy of ${count(rows.length, "recurrence")} of ${job.job}`, traces, () =>
-    layout(recurrenceAxis(most), { title: `energy, ${unit.name}`, rangemode: "tozero" }),
+    layout(recurrenceAxis(most, firstOf(job)), { title: `energy, ${unit.name}`, rangemode: "tozero" }),
   );
   if (dated)
     dataTable(

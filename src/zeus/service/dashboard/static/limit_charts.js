@@ -1,8 +1,7 @@
 // The power limits of one job: those that it ran at, their profiles, and the best pairs with batch sizes.
-import { axisUnit, categories, ink, layout, limitAxis, plain, plot, wholeStep, within } from "./charts.js";
+import { axisUnit, categories, firstOf, ink, layout, limitAxis, plain, plot, wholeStep, within } from "./charts.js";
 import { card, dataTable, missing, remark } from "./dom.js";
 import { ENERGY, TIME, digits, duration, energy, watts } from "./format.js";
-import { limitShares } from "./trials.js";
 
 export function pathCard(cards, job) {
   const node = card(
@@ -12,16 +11,22 @@ export function pathCard(cards, job) {
       "size and limit it ended with. Later points are larger and stronger in colour.",
   );
   const best = new Map(job.sizes.map((s) => [s.batch_size, s.limit_watts]));
-  const used = new Map(job.tries.map((t) => [t.recurrence, limitShares(t.limits)[0]?.watts])); // of its last try
-  const limit = (r) => used.get(r.number) ?? best.get(r.batch_size);
+  const limit = (r) => r.limit_watts ?? best.get(r.batch_size);
   const rows = job.history.filter(limit),
-    most = Math.max(2, job.recurrences);
+    most = Math.max(2, job.recurrences),
+    first = firstOf(job);
   if (!rows.length) {
     remark(node, "No batch size has a power profile yet.");
     return;
   }
   const text = (r) => `recurrence ${r.number}: ${r.batch_size}, ${limit(r)} W, cost ${energy(r.cost)}`;
-  const ticks = { title: { text: "recurrence" }, thickness: 10, tick0: 0, dtick: wholeStep(2 * most), tickformat: "d" };
+  const ticks = {
+    title: { text: "recurrence" },
+    thickness: 10,
+    tick0: 0,
+    dtick: wholeStep(2 * (most - first)),
+    tickformat: "d",
+  };
   plot(
     node,
     `Batch sizes and power limits that ${job.job} has chosen`,
@@ -34,7 +39,7 @@ export function pathCard(cards, job) {
         marker: {
           size: rows.map((_r, i) => 8 + (6 * i) / rows.length),
           color: rows.map((r) => r.number),
-          cmin: 1,
+          cmin: first,
           cmax: most,
           colorscale: [
             [0, ink("--line")],

@@ -14,7 +14,9 @@ function saveText(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(address), 60_000); // the browser may still be reading it
 }
 
-export const saveJob = (job) => saveText(`${job.job}.json`, "application/json", JSON.stringify(job, null, 2));
+export async function saveJob(job) {
+  saveText(`${job.job}.json`, "application/json", JSON.stringify(await ask(pathOf(job.job)), null, 2));
+}
 
 const CSV_COLUMNS = [
   ...["number", "recurrence", "attempt", "ending", "batch_size", "epochs", "metric", "joules", "seconds", "cost"],
@@ -40,7 +42,7 @@ async function allTrials(job) {
   if (job.tries.length >= job.trials) return job.tries;
   const found = [];
   for (let offset = 0; offset < job.trials; offset += PAGE)
-    found.push(...(await ask(`${pathOf(job.job)}/trials?offset=${offset}&limit=${PAGE}`)).trials);
+    found.push(...(await ask(`${pathOf(job.job)}/trials?offset=${offset}&limit=${PAGE}&curves=false`)).trials);
   return found;
 }
 

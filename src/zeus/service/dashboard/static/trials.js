@@ -1,10 +1,7 @@
 // The trials of a job, the newest first. Each opens in place: its log, then its facts.
-import { EMBEDDED } from "./embedded.js";
-import { ask, pathOf } from "./api.js";
+import { TRIALS, ask, pathOf, trialPage } from "./api.js";
 import { button, card, el, fact, missing, pill, table, timeOf, twoLines } from "./dom.js";
 import { ENDINGS, count, duration, energy, metricText, number, percent, watts, when } from "./format.js";
-
-const TRIALS = 12;
 
 function whereText(trial) {
   const model = trial.gpu_model || "",
@@ -87,14 +84,12 @@ export function trialCard(cards, job, linked) {
   let fills = 0;
   async function fill() {
     const fillNumber = ++fills;
-    let found = trialsHere(job);
-    if (!found) {
-      try {
-        found = await trialsOf(job);
-      } catch (wrong) {
-        body.replaceChildren(el("p", { class: "bad" }, wrong.message));
-        return;
-      }
+    let found = null;
+    try {
+      found = await trialPage(job, held);
+    } catch (wrong) {
+      body.replaceChildren(el("p", { class: "bad" }, wrong.message));
+      return;
     }
     if (fillNumber !== fills) return;
     body.replaceChildren(trialTable(job, found), trialPages(found.total, fill));
@@ -105,21 +100,6 @@ export function trialCard(cards, job, linked) {
     requestAnimationFrame(() => document.getElementById(row)?.scrollIntoView({ block: "start" })); // the page first
   }
   fill();
-}
-
-// The service sends all trials with a job, or the latest of very many; then it is asked for the others.
-function trialsHere(job) {
-  if (job.tries.length < job.trials && !EMBEDDED) return null;
-  const wanted = (t) =>
-    (!held.ending || t.ending === held.ending) && (!held.size || String(t.batch_size) === held.size);
-  const found = [...job.tries].reverse().filter(wanted);
-  return { total: found.length, trials: found.slice(held.offset, held.offset + TRIALS) };
-}
-async function trialsOf(job) {
-  const query = new URLSearchParams({ newest: "true", offset: String(held.offset), limit: String(TRIALS) });
-  if (held.ending) query.set("ending", held.ending);
-  if (held.size) query.set("batch_size", held.size);
-  return ask(`${pathOf(job.job)}/trials?${query}`);
 }
 
 function trialTable(job, found) {
