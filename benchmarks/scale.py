@@ -147,11 +147,17 @@ def fill(url: str, templates: str, jobs: int) -> list[str]:
                     found = source.execute(f"SELECT * FROM {table} WHERE {key} = ?", (name,))
                     columns = [one[0] for one in found.description]
                     db.run_each(insert(table, columns), [dict(zip(columns, row, strict=True)) for row in found])
-        copies = [(name, names[number % own]) for number, name in enumerate(names[own:])]
-        if long:
-            copies = [(name, LONG_JOB if number % LONG_EVERY == 0 else of) for number, (name, of) in enumerate(copies)]
-        copy_jobs(target, copies, "sqlite" if url.startswith("sqlite") else "postgres")
+        copy_jobs(target, copies_of(names), "sqlite" if url.startswith("sqlite") else "postgres")
     return names
+
+
+def copies_of(names: Sequence[str]) -> list[tuple[str, str]]:
+    """The jobs that are copies, each with the job that it is a copy of."""
+    own, has_long = names[:TEMPLATES], len(names) > LONG_EVERY
+    return [
+        (name, LONG_JOB if has_long and number % LONG_EVERY == 0 else own[number % len(own)])
+        for number, name in enumerate(names[TEMPLATES:])
+    ]
 
 
 @contextmanager
@@ -438,12 +444,11 @@ def measure(url: str, templates: str, jobs: int, folder: Path, options: argparse
 
 def copy_digests(store: Store, names: Sequence[str]) -> None:
     """Give each job the digest that whoever told its last trial would have left: that of the job it is a copy of."""
-    own, digests = names[:TEMPLATES], Digests(store)
-    for name in [*own, HOT]:
+    digests = Digests(store)
+    for name in [*names[:TEMPLATES], HOT, *([LONG_JOB] if len(names) > LONG_EVERY else [])]:
         digests.refresh(name)
-    found, fresh = store.glances(hours=True), dict[str, Digest]()
-    for number, name in enumerate(names[TEMPLATES:]):
-        template = own[number % len(own)]
+    found, fresh = store.glances(hours=True, weeks=True), dict[str, Digest]()
+    for name, template in copies_of(names):
         kept = found[template].digest
         assert kept is not None
         stamp = kept.stamp.removesuffix(found[template].pulse) + found[name].pulse

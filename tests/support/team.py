@@ -91,6 +91,7 @@ class Workload:
             max_epochs=40,
             eta_knob=self.eta,
             mab_seed=1,
+            command=f"python train.py --data {self.name} --batch-size {{batch_size}} --lr {{learning_rate}}",
         )
 
     def use(self, size: int, watts: float) -> tuple[float, float]:

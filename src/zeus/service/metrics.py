@@ -52,7 +52,8 @@ class ServiceMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Read the job metrics from the store."""
-        rows, uncounted = self._overview.totals()
+        sums = self._overview.totals()
+        rows, uncounted = sums.rows, sums.uncounted
         yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=len(rows) + uncounted)
         missing = "Jobs that are not in the other metrics yet, because they still have to be read."
         yield GaugeMetricFamily("zeus_jobs_uncounted", missing, value=uncounted)

@@ -7,10 +7,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from functools import reduce
-from typing import Any, TypeVar
+from functools import cached_property, reduce
+from typing import Any, Generic, TypeVar
 
 from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report import Digests
@@ -22,7 +23,7 @@ from zeus.errors import InputError, ZeusError
 from zeus.ledger.saving_text import saving_sentence
 from zeus.service.job_list import ListedJob
 from zeus.store import Store
-from zeus.tariff.rates import Footprint, Prices, PricedSaving
+from zeus.tariff.rates import Footprint, PricedSaving, Prices
 from zeus.tariff.settings import prices
 
 T = TypeVar("T")
@@ -33,73 +34,115 @@ SECONDS = 1.0  # for which one request for the totals computes digests; the next
 MANY, OLDEST_SECONDS = 1_000, 5.0  # totals of more jobs are repeated for so long
 
 
+class Sums:
+    """What each job adds to the totals, and what follows from that, computed once."""
+
+    def __init__(self, found: Totals) -> None:
+        self.rows, self.uncounted = found
+
+    @cached_property
+    def listed(self) -> list[ListedJob]:
+        """The jobs as lists know them."""
+        return [ListedJob.of(name, one) for name, one in self.rows.items()]
+
+    @cached_property
+    def summary(self) -> Json:
+        """What all jobs together have used and saved."""
+        summed = totals(self.rows.values(), prices())
+        return {**summed, "jobs": len(self.rows) + self.uncounted, "uncounted": self.uncounted}
+
+
+class Repeated(Generic[T]):
+    """An answer that takes long to compute, and may be repeated for `OLDEST_SECONDS`.
+
+    When half of that is over, the next request gets it once more, and a thread computes it anew. So only the first
+    request after a pause waits.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._refreshing = clock, threading.Lock()
+        self.last: T | None = None
+        self._begun, self._key = -math.inf, ""
+
+    def get(self, compute: Callable[[], tuple[T, bool]], key: str = "") -> T:
+        """The answer to this key. `compute` returns it, and whether it may be repeated."""
+        last, age = self.last, self._clock() - self._begun
+        if last is None or key != self._key or age >= OLDEST_SECONDS:
+            return self._compute(compute, key)
+        if age >= OLDEST_SECONDS / 2 and self._refreshing.acquire(blocking=False):
+            threading.Thread(target=self._refresh, args=(compute, key), daemon=True).start()
+        return last
+
+    def _refresh(self, compute: Callable[[], tuple[T, bool]], key: str) -> None:
+        try:
+            self._compute(compute, key)
+        except ZeusError as wrong:  # whoever asks when it is too old is told
+            log.info("the totals could not be read: %s", wrong)
+        finally:
+            self._refreshing.release()
+
+    def _compute(self, compute: Callable[[], tuple[T, bool]], key: str) -> T:
+        begun = self._clock()
+        found, repeats = compute()
+        self.last, self._begun, self._key = (found, begun, key) if repeats else (None, -math.inf, "")
+        return found
+
+
 class Overview:
     """Lists and totals of the jobs of a service. What takes long is in the store, for all workers."""
 
     def __init__(
         self, store: Store, states: PolicyStateCache | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._digests, self._clock = Digests(store, states, clock), clock
+        self._digests = Digests(store, states, clock)
         self._computing = threading.Lock()
-        self._last: tuple[float, Totals] | None = None  # until when, and what
-        self._listed: tuple[Totals, list[ListedJob]] | None = None
-        self._last_fleet: tuple[float, tuple[int, str], Json] = (-math.inf, (0, ""), {})
+        self._sums, self._fleet = Repeated[Sums](clock), Repeated[Json](clock)
 
     def briefs(self, names: Iterable[str]) -> list[Json]:
         """The briefs of these jobs. A job that was removed meanwhile is left out."""
         return self._digests.briefs(prices(), names)
 
-    def totals(self, seconds: float = SECONDS) -> Totals:
+    def totals(self, seconds: float = SECONDS) -> Sums:
         """What each job adds to the totals. If many digests are missing, later calls compute the rest.
 
         Args:
             seconds: For how long this call may compute digests.
         """
-        last = self._last
-        if last is not None and self._clock() < last[0]:
-            return last[1]
-        begun, computes = self._clock(), self._computing.acquire(blocking=False)
-        try:  # several requests at once would all compute the same
-            found = self._digests.totals(prices(), seconds if computes else 0.0)
-        finally:
-            if computes:
-                self._computing.release()
-        self._last = (begun + OLDEST_SECONDS, found) if len(found.rows) > MANY and not found.uncounted else None
-        return found
 
-    def lately(self, seconds: float) -> Totals:
-        """The last totals of many jobs, however old; if there are none, as `totals`."""
-        return self.totals(seconds) if self._last is None else self._last[1]
+        def compute() -> tuple[Sums, bool]:
+            with self._seconds(seconds) as given:
+                found = Sums(self._digests.totals(prices(), given))
+            return found, len(found.rows) > MANY and not found.uncounted
 
-    def listed(self, found: Totals) -> list[ListedJob]:
-        """The jobs of these totals as lists know them. They are kept as long as the totals are."""
-        kept = self._listed
-        if kept is None or kept[0] is not found:
-            kept = self._listed = (found, [ListedJob.of(name, one) for name, one in found.rows.items()])
-        return kept[1]
-
-    def fleet(self, weeks: int, last: str) -> Json:
-        """What all jobs used and saved by week. If many digests are missing, later calls compute the rest."""
-        until, wanted, told = self._last_fleet
-        if self._clock() < until and wanted == (weeks, last):
-            return told
-        begun = self._clock()
-        computes = self._computing.acquire(blocking=False)
-        try:
-            found = self._digests.weeks(SECONDS if computes else 0.0)
-        finally:
-            if computes:
-                self._computing.release()
-        told = fleet_of(found, weeks, last, prices())
-        if len(found.rows) > MANY and not found.uncounted:
-            self._last_fleet = (begun + OLDEST_SECONDS, (weeks, last), told)
-        return told
+        return self._sums.get(compute)
 
     def summary(self) -> Json:
         """What all jobs together have used and saved."""
-        found = self.totals()
-        summed = totals(found.rows.values(), prices())
-        return {**summed, "jobs": len(found.rows) + found.uncounted, "uncounted": found.uncounted}
+        return self.totals().summary
+
+    def lately(self, seconds: float) -> Sums:
+        """The last totals of many jobs, however old; if there are none, as `totals`."""
+        return self._sums.last or self.totals(seconds)
+
+    def fleet(self, weeks: int, last: str) -> Json:
+        """What all jobs used and saved by week. If many digests are missing, later calls compute the rest."""
+
+        def compute() -> tuple[Json, bool]:
+            with self._seconds(SECONDS) as given:
+                found = self._digests.weeks(given)
+            return fleet_of(found, weeks, last, prices()), len(found.rows) > MANY and not found.uncounted
+
+        return self._fleet.get(compute, f"{weeks} {last}")
+
+    @contextmanager
+    def _seconds(self, seconds: float) -> Iterator[float]:
+        """For how long a request may compute digests: not at all while another does, as it would compute the same."""
+        computes = self._computing.acquire(blocking=False)
+        try:
+            yield seconds if computes else 0.0
+        finally:
+            if computes:
+                self._computing.release()
 
 
 def sound(job_id: str, tell: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.looks import Looks, opened, tiles, visited
-from support.page_data import SAVED, everything, saving
+from support.page_data import COMMAND, SAVED, everything, saving
 
 
 def test_the_settings_of_a_job_are_shown(looks: Looks) -> None:
@@ -28,6 +28,7 @@ def test_the_settings_of_a_job_are_shown(looks: Looks) -> None:
         "Policy": "structured, version 3",
         "Revision": "2, since 2026-03-01 08:00 UTC",
     }
+    assert card.get_by_label("Command").inner_text() == COMMAND
 
 
 @pytest.mark.parametrize("kind", ["desk", "phone"])

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from support.waiting import eventually
+from zeus.client.api import TrialRef
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.job import Ending, Gpus, JobSpec, Outcome
@@ -74,10 +76,27 @@ def test_totals_of_many_jobs_are_read_again_after_five_seconds(monkeypatch: pyte
     clock, many = Clock(), Reads()
     many.import_lines(store.export())
     shown = Overview(many, clock=clock)
-    for at, reads in ((0.0, 1), (4.9, 1), (5.0, 2), (9.0, 2)):
+    for at, reads in ((0.0, 1), (2.4, 1), (5.0, 2), (7.4, 2), (12.4, 3)):
         clock.seconds = at
         shown.summary()
         assert many.reads == reads
+
+
+def test_totals_of_many_jobs_are_read_beside_the_requests_before_they_are_too_old(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    monkeypatch.setattr(overview, "MANY", 2)
+    clock, many = Clock(), Reads()
+    many.import_lines(store.export())
+    shown = Overview(many, clock=clock)
+    shown.summary()
+    number = LocalJobs(many).ask("asr", HERE)[0].number
+    LocalJobs(many).tell(TrialRef("asr", number), DONE)
+    clock.seconds = 2.5
+    assert shown.summary()["trials"] == 0, "this request does not wait"
+    eventually(lambda: shown.summary()["trials"] == 1)
+    clock.seconds = 7.4  # five seconds after the second reading began
+    assert shown.summary()["trials"] == 1
 
 
 def test_totals_of_few_jobs_are_those_of_this_moment(store: Store) -> None:

@@ -22,7 +22,7 @@ from zeus.client.report.fleet_text import summary
 from zeus.client.report.weeks import Cell, JobWeeks, first_day, week_of, weeks_until
 from zeus.errors import InputError
 from zeus.store.api import utc
-from zeus.tariff.rates import Footprint, Prices, PricedSaving
+from zeus.tariff.rates import Footprint, PricedSaving, Prices
 
 Json = dict[str, Any]
 

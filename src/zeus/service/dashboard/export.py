@@ -75,11 +75,11 @@ def embed(data: dict[str, Any]) -> str:
     """
     # Only a `<` could end the script element early, and JSON allows it to be escaped.
     told = json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
-    page = _text("index.html")
-    script, plotly = _script(), _text("plotly.min.js")
-    icon = _text("zeus.svg").replace("#", "%23").replace('"', "'").strip()
+    page = read("index.html")
+    script, plotly = _script(), read("plotly.min.js")
+    icon = read("zeus.svg").replace("#", "%23").replace('"', "'").strip()
     pieces = {
-        **{f'<link rel="stylesheet" href="static/{name}">': f"<style>{_text(name)}</style>" for name in STYLES},
+        **{f'<link rel="stylesheet" href="static/{name}">': f"<style>{read(name)}</style>" for name in STYLES},
         '<script src="static/plotly.min.js" defer></script>': "",
         '<script type="module" src="static/app.js"></script>': "",
         "</body>": f"<script>window.ZEUS_DATA = {told};</script>\n<script>{plotly}</script>\n"
@@ -94,11 +94,5 @@ def embed(data: dict[str, Any]) -> str:
 
 def _script() -> str:
     """The modules of the page as one script: a file that was opened from a disk may not load modules."""
-    text = "\n".join(map(_text, MODULES))
+    text = "\n".join(map(read, MODULES))
     return '"use strict";\n' + re.sub(r"^(import \{[^}]*\} from .*;\n|export )", "", text, flags=re.MULTILINE)
-
-
-def _text(name: str) -> str:
-    found = read(name)
-    assert found is not None, name
-    return found.decode()

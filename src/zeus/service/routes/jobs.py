@@ -88,7 +88,7 @@ def jobs(
     store, overview = store_of(request), overview_of(request)
     wanted = Wanted(q=q, owner=owner, gpu=gpu, state=state, sort=sort, desc=desc)
     found = overview.lately(LIST_SECONDS) if wanted.is_plain else overview.totals(LIST_SECONDS)
-    listed = overview.listed(found)
+    listed = found.listed
     if wanted.is_plain:
         total, names = store.names(q, after=offset, most=limit)
     else:

@@ -9,6 +9,11 @@ export function settingsCard(cards, job) {
   const limits = spec.power_limits?.length ? spec.power_limits.map(watts).join(", ") : "all, in steps of 25 W";
   const version = missing(job.policy_version) ? "" : `, version ${job.policy_version}`;
   const since = job.registered_at ? `, since ${when(job.registered_at)}` : "";
+  if (spec.command)
+    node.append(
+      el("h3", {}, "Command"),
+      el("pre", { class: "log", tabindex: "0", "aria-label": "Command" }, spec.command),
+    );
   node.append(
     el(
       "dl",
