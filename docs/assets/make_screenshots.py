@@ -48,8 +48,11 @@ def main(folder: Path) -> None:
     token, secret = new("alice", Scope.REPORT, "2026-01-01T00:00:00+00:00", team="nlp")
     store.tokens.add(token)
     with live(store, Settings(open=False)) as address, sync_playwright() as session:
-        while httpx.get(f"{address}/api/v1/summary", headers={"Authorization": f"Bearer {secret}"}).json()["uncounted"]:
-            time.sleep(0.2)  # each request counts some of the jobs
+        asker = {"Authorization": f"Bearer {secret}"}
+        with httpx.Client(base_url=f"{address}/api/v1", headers=asker, timeout=60) as client:
+            wanted = sum(job["trials"] for job in client.get("/jobs").json()["jobs"])
+            while client.get("/summary").json()["trials"] < wanted:
+                time.sleep(0.5)  # the service brings its totals up to date little by little
         browser = session.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         for name, (screen, colours, place, target) in PICTURES.items():
             page = browser.new_context(color_scheme=colours, **screen).new_page()
