@@ -140,7 +140,7 @@ class Outcome(Checked, frozen=True, kw_only=True):
     epochs: Count = 0
     metric: Number | None = None
     next_epoch_cost: Squares | None = None  # of the epoch that did not fit under the bound, if there was one
-    # What its units used at which limit; empty: only the totals are known.
+    # What its units used at which limit, the latest last; empty: only the totals are known.
     stretches: Annotated[tuple[UsageSegment, ...], Meta(max_length=STRETCHES)] = ()
     curve: Annotated[tuple[EpochPoint, ...], Meta(max_length=POINTS)] = ()  # its epochs one by one
     found_watts: Above | None = None  # the power limit before Zeus changed it
@@ -161,6 +161,12 @@ class Outcome(Checked, frozen=True, kw_only=True):
         need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
         unsaid = self.ending is Ending.STOPPED and self.next_epoch_cost is None
         need(not unsaid, "next_epoch_cost", None, "the cost of the first epoch, because the trial was not run")
+
+    @property
+    def limit_watts(self) -> float | None:
+        """The limit at which its latest steps or epoch ran. None: it changed in between, or could not be read."""
+        units = (one for one in reversed(self.stretches) if one.kind in (Kind.STEP, Kind.EPOCH))
+        return next((one.limit_watts for one in units), None)
 
     @property
     def footprint(self) -> Footprint:

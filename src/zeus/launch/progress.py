@@ -18,7 +18,7 @@ class Live:
 
     trial: Trial
     so_far: Outcome
-    limit_watts: float | None = None  # None: the script sets its own limits
+    limit_watts: float | None = None  # None: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class ScriptRunner:
                 while (status := child.wait(LOOK_SECONDS)) is None:
                     if (so_far := self._so_far(trial)) is not None and so_far != shown:
                         shown = so_far
-                        self.on_live(Live(trial, so_far))
+                        self.on_live(Live(trial, so_far, so_far.limit_watts))
         except BaseException:  # keep what the script left of its open epoch
             if (left := _read(file)) is not None:
                 with contextlib.suppress(Exception):

@@ -345,9 +345,10 @@ class TrialEngine:
         one = UsageSegment.of(
             event.kind, event.limit, cold, event.count, None if joules is None else max(0.0, joules), event.use.seconds
         )
-        key = (event.kind, event.limit, cold)
-        had = self.stretches.get(key)
-        return {**self.stretches, key: one if had is None else had + one}
+        key, stretches = (event.kind, event.limit, cold), dict(self.stretches)
+        had = stretches.pop(key, None)  # the latest comes last
+        stretches[key] = one if had is None else had + one
+        return stretches
 
     def _epoch_ended(self) -> tuple[TrialEngine, tuple[Action, ...]]:
         """If the metric is not known yet, an evaluation may follow, which belongs to this epoch."""

@@ -12,11 +12,13 @@ import pytest
 
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.cli.run_view import standing
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.device.clock import RealClock
-from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, UsageSegment, Trial
 from zeus.launch.job_file.values import MetricsSource
+from zeus.launch.progress import Live
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
@@ -148,6 +150,28 @@ def test_a_lease_is_renewed_while_the_script_runs(
         watcher = Watcher(job=job, monitor=monitor, metrics=metrics, mode=Mode.OFF, clock=hasty)
         ran = watcher.run(trial, command, os.environ, log)
     assert (ran.outcome.ending, ran.exit_code) == (Ending.CONVERGED, 0)
+
+
+@pytest.mark.parametrize("limit", [150.0, None], ids=["read", "not read"])
+def test_the_limit_of_a_running_training_is_shown_if_it_was_read(
+    limit: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = JobSpec(job_id_prefix="toy", batch_sizes=[8], default_batch_size=8, target_metric=0.5)
+    job, shown = RecurringJob.register(LocalJobs(MemoryStore()), spec), []
+
+    def show(live: Live) -> None:
+        shown.append(live)
+        job.tell(trial.number, Outcome(ending=Ending.CONVERGED, joules=9.0, seconds=2.0, epochs=1))
+        Path("shown").touch()
+
+    trial = job.ask(Gpus("V100", 1, 250.0))
+    steps = [UsageSegment.of(Kind.STEP, watts, True, 5, 4.0, 1.0) for watts in (250.0, limit)]
+    steps.append(UsageSegment.of(Kind.EVALUATION, 250.0, True, 1, 1.0, 0.5))
+    job.renew(trial.number, Outcome(ending=Ending.LOST, joules=9.0, seconds=2.0, stretches=tuple(steps)))
+    waits = "import os, time\nwhile not os.path.exists('shown'): time.sleep(0.01)"
+    ScriptRunner(job=job, on_live=show).run(trial, [sys.executable, "-c", waits], os.environ, tmp_path / "1.log")
+    assert standing(shown[0])["limit"] == ("150 W" if limit else "-")
 
 
 LISTING = """

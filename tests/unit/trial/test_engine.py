@@ -520,6 +520,21 @@ def test_the_samples_of_an_epoch_are_its_steps_times_the_batch_size_or_what_the_
     assert _trained(TrialEngine(replace(terms, batch_size=None)), 2).so_far.samples is None
 
 
+def test_the_limit_of_a_trial_is_that_of_its_latest_units_if_it_was_read() -> None:
+    trial = TrialEngine(Terms(target_metric=None, max_epochs=9, cost=None))
+    trial, _ = trial.handle(EpochBegan())
+    assert trial.so_far.limit_watts is None
+    for kind, limit, expected in (
+        (Kind.STEP, 250.0, 250.0),
+        (Kind.STEP, 150.0, 150.0),
+        (Kind.EVALUATION, 200.0, 150.0),
+        (Kind.STEP, 250.0, 250.0),
+        (Kind.STEP, None, None),
+    ):
+        trial, _ = trial.handle(Measured(kind, 1, Use(1.0, 1.0), limit))
+        assert trial.so_far.limit_watts == expected
+
+
 def test_the_energy_of_a_trial_that_is_lost_in_its_first_epoch_is_unknown() -> None:
     terms = Terms(target_metric=0.9, max_epochs=9, cost=COST)
     begun, _ = TrialEngine(terms).handle(Started())
