@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from zeus.cost import LEAST, MOST, CostModel
+from zeus.cost import LEAST, MOST, CostModel, Use
 from zeus.errors import InputError
 from zeus.lazy import lazy_getattr
 
@@ -101,6 +101,11 @@ class PowerProfile:
         raise InputError(
             f"nothing was measured at {limit_watts:g} W. Measured limits: {[s.limit_watts for s in self.slices]}."
         )
+
+    def step_at(self, limit_watts: float | None) -> Use | None:
+        """What a step uses at this limit, or None if that was not measured."""
+        found = (one for one in self.slices if one.limit_watts == limit_watts)
+        return next((Use(one.joules / one.steps, one.seconds / one.steps) for one in found), None)
 
     @property
     def unmeasured(self) -> tuple[float, ...]:

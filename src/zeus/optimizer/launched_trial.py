@@ -21,13 +21,14 @@ from zeus.trial.knowledge import Knowledge, is_due
 def launched_trial(orders: LauncherEnv) -> LaunchedTrial | None:
     """The trial that a launcher has opened for this script, or None. Every rank must call this."""
     running = launched(orders)
-    return None if running is None else LaunchedTrial(running)
+    return None if running is None else LaunchedTrial(running, orders)
 
 
 class LaunchedTrial:
     """The trial, and as a `Profiles` the power profiles of its job, which only the first rank reads and keeps."""
 
-    def __init__(self, trial: RunningTrial) -> None:
+    def __init__(self, trial: RunningTrial, orders: LauncherEnv) -> None:
+        self.orders = orders
         self._running = trial if rank_group().writes else None
         told: tuple[JobSpec | None, Trial | None, Knowledge, Outcome | None] = None, None, Knowledge(), None
         if self._running is not None:

@@ -5,10 +5,13 @@
 
 Whoever wants to know what a training uses has a recorder: the power limit optimizer, the engine of the trial, the
 energy log. All recorders of the same GPUs share one window (`zeus.optimizer.shared_window`). A segment is all pieces of
-that window since the recorder's last cut. So each hears of its own units alone, and all hear the same energy.
+that window since the recorder's last cut. So each listener gets its own units, and all get the same energy.
 
 A cut waits neither for a sensor nor for the driver. Several ranks cut at the same steps, and add up what each measures
 in one exchange when they deliver.
+
+    IDLE ──begin──▶ RECORDING ──end──▶ IDLE
+                        └── another trial begins ──▶ DISPLACED
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from zeus.cost import GPU_ONLY, ZERO, Include, Use
@@ -28,6 +32,14 @@ from zeus.tariff.rates import Footprint
 from zeus.trial.engine import Measured
 
 Listener: TypeAlias = Callable[[Measured], None]
+
+
+class State(Enum):
+    """Whether a recorder measures (drawn above)."""
+
+    IDLE = auto()
+    RECORDING = auto()
+    DISPLACED = auto()  # another trial has taken the GPUs over: nobody can tell the energy of this one any more
 
 
 class _Segment(NamedTuple):
@@ -67,33 +79,37 @@ class Recorder:
         is_trial: bool = False,
     ) -> None:
         self.monitor, self.include = monitor, include
-        self._is_trial = is_trial
-        self.steps = 0  # since the last cut
+        self.is_trial = is_trial
+        self.state = State.IDLE
         self.pieces: list[Piece] = []  # since the last cut
-        self.is_whole = False  # whether it measures a unit that a change of the limit must not divide
+        self.in_unit = False  # whether an epoch is running that is measured as a whole unless steps are seen in it
+        self.sees_steps = False
         self._group = group
         self._listener = weakref.WeakMethod(listener)
         self._queue: deque[_Segment | _Mark] = deque()
         self._window: SharedWindow | None = None
         self._began = 0.0  # when the open segment began
-        self._steps_seen = 0  # of the window's steps
-        self._counted_ahead = False  # whether the next step was counted already, when a limit was set
+        self._cut_at = 0  # steps of the window that had ended then
 
-    def begin(self, steps: int = 0) -> None:
-        """Start measuring. Every rank must call this.
-
-        Args:
-            steps: Steps of the training that have ended, if that may be more than other recorders have been told.
-        """
+    def begin(self) -> None:
+        """Start measuring. Every rank must call this."""
+        self._queue.clear()
+        self.pieces.clear()
         self._window = window = SharedWindow.of(self.monitor, self._group, self.include)
-        window.join(self, is_trial=self._is_trial)
-        window.steps = max(window.steps, steps)
-        self._began, self._steps_seen = window.began, window.steps
+        window.join(self)
+        self.state = State.RECORDING
+        self._began, self._cut_at = window.began, window.steps
 
     def end(self) -> None:
         """Stop measuring. Segments that were cut before can still be delivered."""
-        if self._window is not None and self in self._window.recorders:
+        if self._window is not None and self.is_recording:
             self._window.leave(self)
+        self.state = State.IDLE
+
+    def displace(self) -> None:
+        """Another trial begins on these GPUs. This one is charged until now."""
+        self.close_segment(Kind.EVALUATION, 0)
+        self.state = State.DISPLACED
 
     # ------------------------------------------------------------------ limits
 
@@ -110,21 +126,37 @@ class Recorder:
     # ------------------------------------------------------------------ cutting
 
     @property
+    def is_recording(self) -> bool:
+        return self.state is State.RECORDING
+
+    @property
     def open_seconds(self) -> float:
         """How long ago the open segment began."""
         return self.monitor.clock.now() - self._began
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it measures an epoch as a whole, which a change of the limit must not divide."""
+        return self.in_unit and not self.sees_steps
+
+    @property
+    def steps(self) -> int:
+        """Steps since the last cut. 0 in an epoch that is measured as a whole."""
+        return 0 if self._window is None or self.is_whole else self._window.steps - self._cut_at
+
     def step(self) -> None:
-        """A training step has ended."""
-        if self._window is not None:
-            self._steps_seen += 1
-            self._window.steps = max(self._window.steps, self._steps_seen)
-        self.steps += not self._counted_ahead
-        self._counted_ahead = False
+        """A training step has ended. Whoever measures the same GPUs counts it, even if this recorder is idle."""
+        self.sees_steps = True
+        if self.state is State.DISPLACED:
+            self._queue.append(_Segment(Kind.STEP, 1, ()))
+            return
+        window = self._window if self.is_recording else SharedWindow.opened(self.monitor, self._group, self.include)
+        if window is not None:
+            window.step(self)
 
     def cut_steps(self, *, wait: bool = True) -> None:
         """Cut off the steps since the last cut, if there are any."""
-        if self.steps:
+        if self.is_recording and self.steps:
             self.cut(Kind.STEP, self.steps, wait=wait)
 
     def cut(self, kind: Kind, count: int, *, wait: bool = True) -> None:
@@ -137,26 +169,23 @@ class Recorder:
         """
         if kind is not Kind.STEP:
             self.cut_steps(wait=wait)
-        if self._window is not None and self in self._window.recorders:
+        if self._window is not None and self.is_recording:
             self._window.split(wait=wait)
             self.close_segment(kind, count)
-        elif count and self._window is not None:  # another trial has taken the GPUs over: nobody can tell their energy
+        elif count and self.state is State.DISPLACED:
             self._queue.append(_Segment(kind, count, ()))
-            self.steps = 0
 
     def divide(self) -> None:
         """End a segment where the window was split because a limit changes."""
-        if self.is_whole or self._window is None:
-            return
-        if self._steps_seen == self._window.steps - 1 and not self._counted_ahead:
-            self.steps, self._counted_ahead = self.steps + 1, True  # it ran before the change, and is reported after
-        self.close_segment(Kind.STEP if self.steps else Kind.EVALUATION, self.steps)
+        if not self.is_whole:
+            self.close_segment(Kind.STEP if self.steps else Kind.EVALUATION, self.steps)
 
     def close_segment(self, kind: Kind, count: int) -> None:
         """End a segment where the window was split just now."""
         self._queue.append(_Segment(kind, count, tuple(self.pieces)))
         self.pieces.clear()
-        self.steps, self._began = 0, 0.0 if self._window is None else self._window.began
+        if self._window is not None:
+            self._began, self._cut_at = self._window.began, self._window.steps
 
     def mark(self, method: Callable[..., None], *arguments: object) -> None:
         """Have this method called when all that came before it, steps included, has been delivered."""

@@ -23,7 +23,6 @@ from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.lease import found_limits
 from zeus.distributed.group import RankGroup, barrier
 from zeus.errors import DeviceError
-from zeus.job import Kind
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.hours import EnergyByHour
 
@@ -86,7 +85,8 @@ class SharedWindow:
         self.recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
         self._owner: weakref.ref[Recorder] | None = None  # the recorder of the trial that these GPUs run
         self.began = 0.0  # when the open piece began
-        self.steps = 0  # that have ended, as far as any recorder has been told
+        self.steps = 0  # that have ended
+        self._reporters: weakref.WeakSet[Recorder] = weakref.WeakSet()  # of the last step
         self.sets_limits = False  # whether this process has set a limit since the training began
         self.local_error: str | None = None  # of this rank; an exchange makes it that of any rank
         self.hours = EnergyByHour(monitor.prices, include)
@@ -103,26 +103,42 @@ class SharedWindow:
     @classmethod
     def of(cls, monitor: ZeusMonitor, group: RankGroup, include: Include) -> SharedWindow:
         """The window of these GPUs, in which a piece begins now. Every rank must call this."""
-        key = _key(monitor, group, include)
-        if (window := _open.get(key)) is None:
-            _open[key] = window = cls(monitor, group, include)
+        if (window := cls.opened(monitor, group, include)) is None:
+            _open[_key(monitor, group, include)] = window = cls(monitor, group, include)
         else:
             window.split(wait=False)
         return window
 
-    def join(self, recorder: Recorder, *, is_trial: bool) -> None:
+    @classmethod
+    def opened(cls, monitor: ZeusMonitor, group: RankGroup, include: Include) -> SharedWindow | None:
+        """The window of these GPUs, if anybody records them."""
+        return _open.get(_key(monitor, group, include))
+
+    def join(self, recorder: Recorder) -> None:
         """Give this recorder the pieces from now on.
 
-        A trial takes the GPUs over. An earlier one that was left open, such as by an error in a notebook, is charged
-        until now.
+        A trial takes the GPUs over from an earlier one that was left open, such as by an error in a notebook.
         """
         before = None if self._owner is None else self._owner()
-        if is_trial and before is not None and before in self.recorders:
-            before.close_segment(Kind.EVALUATION, 0)
+        if recorder.is_trial and before is not None and before in self.recorders:
+            before.displace()
             self.recorders.discard(before)
-        if is_trial:
+        if recorder.is_trial:
             self._owner = weakref.ref(recorder)
         self.recorders.add(recorder)
+        if recorder not in self._reporters:
+            self._reporters.clear()  # what is reported next is a new step
+
+    def step(self, recorder: Recorder) -> None:
+        """A training step has ended. The first recorder that reports it counts it.
+
+        Recorders of one training report each step one after the other. A recorder that reports again has a new step.
+        """
+        if recorder in self._reporters:
+            self._reporters.clear()
+        if not self._reporters:
+            self.steps += 1
+        self._reporters.add(recorder)
 
     def leave(self, recorder: Recorder) -> None:
         """Give this recorder no more pieces. The window ends with its last recorder."""
@@ -219,14 +235,8 @@ def setting_limit(
     monitor: ZeusMonitor, group: RankGroup, include: Include, *, wait: bool = True
 ) -> contextlib.AbstractContextManager[SharedWindow | None]:
     """A block in which this process sets limits of these GPUs: a recorded training has other segments after it."""
-    window = _open.get(_key(monitor, group, include))
+    window = SharedWindow.opened(monitor, group, include)
     return contextlib.nullcontext() if window is None else window.setting_limit(wait=wait)
-
-
-def steps_ended(monitor: ZeusMonitor, group: RankGroup, include: Include) -> int:
-    """How many steps of a recorded training of these GPUs have ended, as far as any recorder has been told."""
-    window = _open.get(_key(monitor, group, include))
-    return 0 if window is None else window.steps
 
 
 def _key(monitor: ZeusMonitor, group: RankGroup, include: Include) -> object:

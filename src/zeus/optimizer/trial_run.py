@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from zeus.client.profile_folder import ProfileFolder
+from zeus.client.running import start_terms
 from zeus.cost import GPU_ONLY, ZERO, Include, Use
 from zeus.distributed.group import RankGroup, broadcast
 from zeus.errors import DeviceError
-from zeus.job import Ending, Kind, Outcome
+from zeus.job import Ending, Kind, Outcome, replace
+from zeus.launcher_env import LauncherEnv
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
-from zeus.trial.engine import LOOKS, AskPolicy, Event, Measured, TrialEngine
+from zeus.trial.engine import LOOKS, AskPolicy, Evaluated, Event, Measured, TrialEngine
 from zeus.trial.quick_profile import is_enough
 
 UNCOUNTED_STEPS = 10  # between two looks at the cost if the steps per epoch are not known
@@ -34,8 +37,8 @@ class TrialRun(Driver):
         include: Whose energy counts.
         ask: Asks the policy whether to go on.
         tell_epoch: Called with what an epoch uses.
-        quick: Where to leave what `zeus profile` wants to know. The process then ends. None: a usual trial.
-        notes: For a trial that a launcher may have to start again.
+        orders: What the launcher that has opened the trial says. It may have to start the trial again, and under
+            `zeus profile` the process ends as soon as enough is measured. None: no launcher has opened it.
     """
 
     def __init__(
@@ -47,9 +50,10 @@ class TrialRun(Driver):
         *,
         ask: Callable[[AskPolicy], bool] = lambda question: True,
         tell_epoch: Callable[[Use], None] = lambda use: None,
-        quick: ProfileFolder | None = None,
-        notes: CounterNotes | None = None,
+        orders: LauncherEnv | None = None,
     ) -> None:
+        notes = None if orders is None else CounterNotes(orders, monitor, group, include)
+
         def asked(question: AskPolicy) -> bool:
             taken = {} if notes is None else notes.take(question.so_far)  # other ranks still wait for the answer
             go_on = _for_all(ask(question) if group.writes else True)
@@ -58,14 +62,14 @@ class TrialRun(Driver):
             return go_on
 
         super().__init__(
-            engine,
+            engine if orders is None else replace(engine, terms=replace(engine.terms, **start_terms(orders))),
             ask=asked,
             tell_epoch=lambda use: tell_epoch(use) if group.writes else None,
             priced=lambda outcome: self.recorder.priced(outcome) if group.writes else outcome,
         )
         self.recorder = Recorder(monitor, group, self._hear, include, is_trial=True)
         self._group = group
-        self._quick = quick
+        self._quick = None if orders is None else ProfileFolder.of(orders)
         self._notes = notes
         self._is_first = True  # whether no step of this process has ended yet
 
@@ -116,6 +120,17 @@ class TrialRun(Driver):
         """End a segment, and wait for its energy and that of the segments before it."""
         self.recorder.cut(kind, count)
         self.recorder.deliver(wait=True)
+
+    def evaluated(self, metric: Any) -> list[Evaluated]:
+        """The event of the first rank's metric. Every rank must call this.
+
+        There is none if a rank is lost: with metrics of their own, ranks would stop at different epochs.
+        """
+        mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor with a gradient
+        try:
+            return [Evaluated(self._group.broadcast(float(mine)))]
+        except DeviceError:
+            return []
 
     def step(self) -> None:
         """A training step has ended. Steps are cut when a look at the cost is due."""

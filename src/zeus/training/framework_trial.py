@@ -13,7 +13,7 @@ from zeus.errors import InputError
 from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.training.summary import ENDINGS, Summary, TrainingEnd, summary_of
+from zeus.training.summary import Summary, summary_of
 
 
 class FrameworkTrial:
@@ -49,7 +49,7 @@ class FrameworkTrial:
     def summary(self) -> Summary | None:
         """How the trial ended and what it used. None before that."""
         outcome = self.optimizer.outcome
-        return None if outcome is None else summary_of(outcome, ENDINGS.get(outcome.ending, TrainingEnd.LEFT), None)
+        return None if outcome is None else summary_of(outcome, outcome.ending, None)
 
     def begin(self, steps_per_epoch: int | None = None, epochs_before: int = 0) -> bool:
         """Training begins. Returns whether there is a trial.

@@ -6,7 +6,6 @@ import inspect
 import sys
 import threading
 import weakref
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
@@ -29,27 +28,28 @@ with optional("HFGlobalPowerLimitOptimizer", "huggingface", "transformers"):
 class RunCallback(TrainerCallback):  # type: ignore[misc]
     """Passes the events of a Trainer on to its run, adds values to its log, and ends it with its trial."""
 
-    def __init__(self) -> None:
-        self._run: TrainingRun | None = None  # of the last training
+    def __init__(self, monitor: ZeusMonitor | None = None) -> None:
+        self._monitor = monitor
+        self._run = TrainingRun()  # of the last training
 
     @property
-    @abstractmethod
     def monitor(self) -> ZeusMonitor:
         """The monitor that measures the GPUs."""
+        if self._monitor is None:
+            self._monitor = ZeusMonitor()
+        return self._monitor
 
     def _values(self, run: TrainingRun) -> dict[str, float]:
         """What to add to a log."""
         return {}
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._run is not None:
-            self._run.epoch_begin()
+        self._run.epoch_begin()
         self._stop(control)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Resume after an evaluation or a checkpoint."""
-        if self._run is not None:
-            self._run.resume()
+        self._run.resume()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._batch(args, state)
@@ -57,59 +57,52 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count a step. Steps pause before an evaluation or a checkpoint."""
         self._batch(args, state)
-        if self._run is not None:
-            self._run.step(state.global_step)
-            if control.should_log or control.should_evaluate:
-                self._run.log_due()
-            if control.should_evaluate or control.should_save:
-                self._run.pause()
+        self._run.step(state.global_step)
+        if control.should_log or control.should_evaluate:
+            self._run.log_due()
+        if control.should_evaluate or control.should_save:
+            self._run.pause()
         self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._report(args.per_device_eval_batch_size, state)
-        if self._run is not None:
-            self._run.evaluating()
+        self._run.evaluating()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Resume here already, because fetching the next batch is part of its step."""
-        if self._run is not None:
-            self._run.log_due()
-            if not control.should_save:
-                self._run.resume()
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._run is not None:
+        self._run.log_due()
+        if not control.should_save:
             self._run.resume()
 
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._run.resume()
+
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._run is not None:
-            self._run.epoch_end()
+        self._run.epoch_end()
         self._stop(control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         """Add values to a log, and to the history, which the Trainer has already written."""
-        if self._run is not None and logs is not None:
+        if logs is not None:
             values = self._values(self._run)
             logs.update(values)
             if state.log_history:
                 state.log_history[-1].update(values)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._run is not None:
-            self._run.end()
-            self._run.leave()
+        self._run.end()
+        self._run.leave()
 
     def _batch(self, args: Any, state: Any) -> None:
         self._report(batch_size_of(args, state), state)
-        if self._run is not None:
-            self._run.batch(state.train_batch_size or args.train_batch_size, by=self)
+        self._run.batch(state.train_batch_size or args.train_batch_size, by=self)
 
     def _report(self, samples: int, state: Any) -> None:
         """A batch was computed, for training or for an evaluation. There may be no training around it."""
         self.monitor.report_step(samples, by=self, trainer=state)
 
     def _stop(self, control: Any) -> None:
-        if self._run is not None and self._run.is_over:
+        if self._run.is_over:
             control.should_training_stop = True
 
 
@@ -130,19 +123,13 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
         TrainWatch.look_at_all()  # otherwise a limit that is about to be restored would be taken as the one found
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
+        super().__init__(self._given.arguments["monitor"])
         # Several ranks can exchange values only after the Trainer has connected them.
         self._optimizer = None if settings.has_several_ranks() or connected() else self._made(RankGroup())
         self._watch: TrainWatch | None = None
         self._profiled: tuple[int, int] | None = None  # samples on a GPU, and accumulation steps
-
-    @property
-    def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        found: ZeusMonitor = self._given.arguments["monitor"]
-        return found
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer:
@@ -190,10 +177,9 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         self._run = TrainingRun.join(state, rank_group(), self.monitor, self.optimizer)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._run is not None:
-            self._run.end()
-            self.optimizer.on_train_end()
-            self._run.leave()
+        self._run.end()
+        self.optimizer.on_train_end()
+        self._run.leave()
         self._end()
 
     def _values(self, run: TrainingRun) -> dict[str, float]:
@@ -202,9 +188,8 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
     def _end(self) -> None:
         if self._watch is not None:
             self._watch.stop()
-        if self._run is not None:
-            self._run.end(wait=False)  # other ranks may be gone
-            self._run = None
+        self._run.end(wait=False)  # other ranks may be gone
+        self._run = TrainingRun()
         if self._optimizer is not None:
             self._optimizer.on_train_end()
 

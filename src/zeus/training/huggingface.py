@@ -15,7 +15,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.training.framework_trial import FrameworkTrial
 from zeus.training.hf_power_limit import RunCallback, go_before_reporters
-from zeus.training.training_run import EnergyOfRun, TrainingRun
+from zeus.training.training_run import TrainingRun
 
 with optional("zeus.training.huggingface", "huggingface", "transformers"):
     from transformers import TrainingArguments
@@ -56,7 +56,7 @@ def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords
     )
 
 
-class EnergyCallback(EnergyOfRun, RunCallback):
+class EnergyCallback(RunCallback):
     """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -69,9 +69,10 @@ class EnergyCallback(EnergyOfRun, RunCallback):
         monitor: Measures the GPUs. Default: one over all visible GPUs, made when training begins.
     """
 
-    def __init__(self, monitor: ZeusMonitor | None = None) -> None:
-        super().__init__()
-        self._monitor = monitor
+    @property
+    def joules(self) -> float | None:
+        """Energy of the training, evaluation included; None before it begins. NaN if a GPU does not report it."""
+        return self._run.joules
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
@@ -117,7 +118,7 @@ class BatchSizeCallback(RunCallback):
         self._stop(control)
 
     def _report(self, samples: int, state: Any) -> None:
-        if self._run is not None:
+        if self._run.trial is not None:
             super()._report(samples, state)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.training.framework_trial import FrameworkTrial
-from zeus.training.training_run import EnergyOfRun, TrainingRun
+from zeus.training.training_run import TrainingRun
 
 with optional("zeus.training.lightning", "lightning", "lightning"):
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -27,36 +26,34 @@ with optional("zeus.training.lightning", "lightning", "lightning"):
 class LightningCallback(Callback):  # type: ignore[misc]
     """Passes the events of a Trainer on to its run, and ends it with its trial."""
 
-    def __init__(self, batch_size: int | None) -> None:
+    def __init__(self, monitor: ZeusMonitor | None, batch_size: int | None) -> None:
         super().__init__()
-        self._batch_size = batch_size
-        self._run: TrainingRun | None = None  # of the last training
+        self._monitor, self._batch_size = monitor, batch_size
+        self._run = TrainingRun()  # of the last training
         self._stepped = 0
 
     @property
-    @abstractmethod
     def monitor(self) -> ZeusMonitor:
         """The monitor that measures the GPUs."""
+        if self._monitor is None:
+            self._monitor = ZeusMonitor()
+        return self._monitor
 
     def _log(self, run: TrainingRun, module: Any, size: int) -> None:
         """Add values to the Trainer's log."""
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._run is not None:
-            self._run.epoch_begin()
+        self._run.epoch_begin()
         self._stop(trainer)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Resume after a validation in the middle of the epoch."""
-        if self._run is not None:
-            self._run.resume()
+        self._run.resume()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count a batch, and a step if the weights were updated."""
         size = self._report(trainer, batch)
         run, number = self._run, trainer.global_step
-        if run is None:
-            return
         run.batch(size, by=self)
         if number == self._stepped:  # gradients are being accumulated over several batches
             return
@@ -68,24 +65,20 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._stop(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._run is not None:
-            self._run.log_due()
-            self._run.pause()
+        self._run.log_due()
+        self._run.pause()
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """Report a batch of a validation, or of the sanity check before training."""
         self._report(trainer, batch)
-        if self._run is not None:
-            self._run.evaluating()
+        self._run.evaluating()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """End the measurement of the validation. Training resumes in `on_train_batch_start`."""
-        if self._run is not None:
-            self._run.log_due()
+        self._run.log_due()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._run is not None:
-            self._run.epoch_end()
+        self._run.epoch_end()
         self._stop(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -95,9 +88,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._end(failed=True)  # other ranks may be gone
 
     def _end(self, *, failed: bool) -> None:
-        if self._run is not None:
-            self._run.end(wait=not failed)
-            self._run.leave(failed=failed)
+        self._run.end(wait=not failed)
+        self._run.leave(failed=failed)
 
     def _report(self, trainer: Any, batch: Any) -> int:
         size = self._batch_size or length(batch) or 1
@@ -105,11 +97,11 @@ class LightningCallback(Callback):  # type: ignore[misc]
         return size
 
     def _stop(self, trainer: Any) -> None:
-        if self._run is not None and self._run.is_over:
+        if self._run.is_over:
             trainer.should_stop = True
 
 
-class EnergyCallback(EnergyOfRun, LightningCallback):
+class EnergyCallback(LightningCallback):
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -134,10 +126,14 @@ class EnergyCallback(EnergyOfRun, LightningCallback):
         optimizer: GlobalPowerLimitOptimizer | Callable[..., GlobalPowerLimitOptimizer] | None = None,
         batch_size: int | None = None,
     ) -> None:
-        super().__init__(batch_size)
         self._optimizer = optimizer if isinstance(optimizer, GlobalPowerLimitOptimizer) else None
         self._make = None if isinstance(optimizer, GlobalPowerLimitOptimizer) else optimizer
-        self._monitor = monitor or (self._optimizer.monitor if self._optimizer is not None else None)
+        super().__init__(monitor or (self._optimizer.monitor if self._optimizer is not None else None), batch_size)
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of the training, evaluation included; None before it begins. NaN if a GPU does not report it."""
+        return self._run.joules
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer | None:
@@ -160,13 +156,11 @@ class EnergyCallback(EnergyOfRun, LightningCallback):
 
     def _end(self, *, failed: bool) -> None:
         try:
-            if self._run is not None:
-                self._run.end(wait=not failed)
+            self._run.end(wait=not failed)
         finally:
             if self._optimizer is not None:
                 self._optimizer.on_train_end()
-        if self._run is not None:
-            self._run.leave(failed=failed)
+        self._run.leave(failed=failed)
 
 
 class BatchSizeCallback(LightningCallback):
@@ -184,7 +178,7 @@ class BatchSizeCallback(LightningCallback):
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None, batch_size: int | None = None) -> None:
-        super().__init__(batch_size)
+        super().__init__(None, batch_size)
         self._trial = FrameworkTrial(metric, optimizer)
 
     @property
@@ -211,7 +205,7 @@ class BatchSizeCallback(LightningCallback):
         super().on_exception(trainer, pl_module, exception)
 
     def _report(self, trainer: Any, batch: Any) -> int:
-        return 0 if self._run is None else super()._report(trainer, batch)
+        return 0 if self._run.trial is None else super()._report(trainer, batch)
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:

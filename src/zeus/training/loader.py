@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
 from zeus import settings
-from zeus.client.profile_folder import ProfileFolder
-from zeus.client.running import start_terms
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
@@ -21,13 +18,13 @@ from zeus.distributed.group import rank_group
 from zeus.errors import InputError
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.profile_files import default_profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import ProfileKey, Profiles
 from zeus.settings import Mode, ProfilingPlan
+from zeus.training.micro_batch import split
 from zeus.training.session import Session
 from zeus.training.summary import Summary, print_summary
 from zeus.trial.engine import Terms
@@ -106,7 +103,7 @@ class ZeusDataLoader(DataLoader[Any]):
         self._zeus_accumulation = (order.accumulation_steps or 1) if is_training else 1
         has_sampler = dataloader_keywords.get("batch_sampler") is not None
         if is_training and order.batch_size is not None and not has_sampler and batch_size is not None:
-            share = _share(order.batch_size, self._zeus_accumulation)
+            share = split(order.batch_size, rank_group().size * self._zeus_accumulation).per_device
             if batch_size != share:
                 log.info(
                     "ZEUS_BATCH_SIZE=%s replaces the script's batch size %s: %s", order.batch_size, batch_size, share
@@ -134,7 +131,7 @@ class ZeusDataLoader(DataLoader[Any]):
                 group=rank_group(),
             )
             terms = self._terms(order, trial, optimizer, eta, max_epochs, target_metric, higher_is_better)
-            self._zeus_session = self._session(order, trial, optimizer, terms)
+            self._zeus_session = Session(optimizer, terms, trial, group=rank_group())
 
     def _terms(
         self,
@@ -160,21 +157,6 @@ class ZeusDataLoader(DataLoader[Any]):
             cost_limit=order.cost_limit,
             batch_size=optimizer.key.batch_size,
             steps_per_epoch=None if trial is None and order.cost_limit is None else self._steps_per_epoch(),
-        )
-
-    def _session(
-        self, order: LauncherEnv, trial: LaunchedTrial | None, optimizer: GlobalPowerLimitOptimizer, terms: Terms
-    ) -> Session:
-        ranks = rank_group()
-        if trial is None:
-            return Session(optimizer, terms, group=ranks)
-        return Session(
-            optimizer,
-            replace(terms, **start_terms(order)),
-            trial,
-            group=ranks,
-            quick=ProfileFolder.of(order),
-            notes=CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),
         )
 
     # ------------------------------------------------------------------ Listing 1
@@ -241,8 +223,7 @@ class ZeusDataLoader(DataLoader[Any]):
         Raises:
             InputError: This is an evaluation loader.
         """
-        value = metric.detach() if hasattr(metric, "detach") else metric  # a tensor with a gradient
-        self._training("report_metric()").report_metric(float(value), higher_is_better)
+        self._training("report_metric()").report_metric(metric, higher_is_better)
 
     @property
     def summary(self) -> Summary:
@@ -262,17 +243,6 @@ class ZeusDataLoader(DataLoader[Any]):
 
     def _samples_per_step(self) -> int:
         return self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
-
-
-def _share(batch_size: int, accumulation_steps: int) -> int:
-    """The samples of one batch of this rank. All ranks and accumulated batches together make one global batch."""
-    ranks = rank_group().size
-    if batch_size % (ranks * accumulation_steps):
-        raise InputError(
-            f"ZEUS_BATCH_SIZE={batch_size} is for all ranks together, and {ranks} ranks cannot share it evenly. Give "
-            f"the job batch sizes that are multiples of {ranks}."
-        )
-    return batch_size // (ranks * accumulation_steps)
 
 
 def _working_gpus() -> list[Gpu]:

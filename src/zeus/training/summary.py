@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use
 from zeus.distributed.group import RankWait, WaitRecord, print_notice
@@ -19,24 +18,6 @@ from zeus.trial.knowledge import Trials
 
 NOTHING = Footprint()
 NO_WAITING = RankWait()
-
-
-class TrainingEnd(StrEnum):
-    """Why a run ended."""
-
-    RUNNING = "running"
-    REACHED = "reached"  # the target metric
-    MAX_EPOCHS = "max_epochs"
-    COST_LIMIT = "cost_limit"  # the policy stopped it, usually because the next epoch would exceed the cost limit
-    ENDED = "ended"  # by itself; the training has no target that Zeus knows
-    LEFT = "left"  # the loop was left by break or by an exception
-
-
-ENDINGS = {
-    Ending.CONVERGED: TrainingEnd.REACHED,
-    Ending.NOT_CONVERGED: TrainingEnd.MAX_EPOCHS,
-    Ending.STOPPED: TrainingEnd.COST_LIMIT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +113,7 @@ def limit_saving(
 class Summary:
     """What a run used, saved and reached. Unknown energy is NaN."""
 
-    ending: TrainingEnd
+    ending: Ending  # OPEN: it runs; LOST: its loop was left by break or by an exception
     epochs: int
     metric: float | None
     joules: float
@@ -152,7 +133,7 @@ class Summary:
 
 def summary_of(
     outcome: Outcome,
-    ending: TrainingEnd,
+    ending: Ending,
     optimizer: GlobalPowerLimitOptimizer | None,
     *,
     batch_size: int = 0,
@@ -201,10 +182,9 @@ def sentence(summary: Summary) -> str:
 
 def _main(summary: Summary) -> str:
     ending = {
-        TrainingEnd.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
-        TrainingEnd.MAX_EPOCHS: "ran all its epochs",
-        TrainingEnd.COST_LIMIT: "stopped by its cost limit",
-        TrainingEnd.ENDED: "ended",
+        Ending.CONVERGED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
+        Ending.NOT_CONVERGED: "ended",
+        Ending.STOPPED: "stopped by its cost limit",
     }.get(summary.ending, "left the training loop")
     energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
     energy += "" if summary.include == GPU_ONLY else " of GPU and CPU"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
 from zeus.distributed.group import RankGroup, WaitRecord
-from zeus.job import Kind, replace
+from zeus.job import Ending, Kind, replace
 from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.optimizer.recorder import Recorder
-from zeus.training.summary import Summary, TrainingEnd, limit_saving, print_summary, summary_of
+from zeus.training.summary import Summary, limit_saving, print_summary, summary_of
 from zeus.trial.engine import EpochBegan, EpochEnded, Event, Measured, Terms, TrialEngine
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TrainingRun:
     """What a training uses, and what its power limit saves.
 
     Args:
-        monitor: Measures the GPUs of this rank.
+        monitor: Measures the GPUs of this rank. None: there is no training, and nothing is measured.
         optimizer: Tunes the power limit. None: nobody does.
         group: The ranks that train together.
 
@@ -65,7 +65,7 @@ class TrainingRun:
         self._engine = TrialEngine(Terms(target_metric=None, max_epochs=ANY, cost=None))
         self._callbacks = 0  # that have joined and not left
         self._failed = False
-        self._in_epoch = self._in_steps = False
+        self.in_epoch = self._in_steps = False
         self._is_first = True  # whether no step has ended yet
         self._evaluated = False  # since the steps paused
         self._counted_by: object = None  # the callback whose batches count
@@ -121,19 +121,19 @@ class TrainingRun:
             self._recorder.begin()
 
     def epoch_begin(self) -> None:
-        if self._in_epoch:
+        if self.in_epoch:
             return
         if self.trial is not None:
             self.trial.epoch_begin()
         self.begin()
-        self._in_epoch = True
+        self.in_epoch = True
         if self._recorder is not None:
             self._recorder.mark(self._feed, EpochBegan())
         self.resume()
 
     def resume(self) -> None:
         """Training steps follow, after an evaluation or something else."""
-        if not self._in_epoch or self._in_steps:
+        if not self.in_epoch or self._in_steps:
             return
         self._in_steps = True
         self._cut_evaluation()
@@ -149,7 +149,7 @@ class TrainingRun:
 
     def step(self, number: int | None = None) -> None:
         """The weights were updated. `number` is that of the step, by which it counts once."""
-        if not self._in_epoch or (number == self._step and number is not None):
+        if not self.in_epoch or (number == self._step and number is not None):
             return
         is_first, self._is_first, self._step = self._is_first, False, number
         self._steps += 1
@@ -179,8 +179,8 @@ class TrainingRun:
         self._evaluated = True
 
     def epoch_end(self) -> None:
-        if self._in_epoch:
-            self._in_epoch = False
+        if self.in_epoch:
+            self.in_epoch = False
             self.pause()
             if self._recorder is not None:
                 self._recorder.mark(self._feed, EpochEnded())
@@ -205,7 +205,7 @@ class TrainingRun:
 
     def end(self, *, wait: bool = True) -> None:
         """Stop measuring, and end the trial. Set `wait` to false if the training failed: other ranks may be gone."""
-        self._in_epoch = self._in_steps = False
+        self.in_epoch = self._in_steps = False
         self._cut_evaluation()
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
@@ -244,6 +244,11 @@ class TrainingRun:
     def use(self) -> Use:
         """What all ranks have used since the first epoch began, evaluation included, as far as it is known by now."""
         return self._engine.spent
+
+    @property
+    def joules(self) -> float | None:
+        """The same energy; None before the first epoch. NaN if a GPU does not report it."""
+        return None if self._measured is None else self.use.joules if self.use.is_known else math.nan
 
     def use_now(self) -> Use:
         """What was used until this moment. Waits for the sensors, usually 0.1 s."""
@@ -291,7 +296,7 @@ class TrainingRun:
         size = 0 if optimizer is None else optimizer.key.batch_size
         found = summary_of(
             outcome,
-            TrainingEnd.ENDED,
+            Ending.NOT_CONVERGED,
             optimizer,
             batch_size=size,
             cost=cost,
@@ -316,23 +321,3 @@ def _cost_of(optimizer: GlobalPowerLimitOptimizer) -> CostModel | None:
     selector = optimizer.selector
     eta = selector.eta_knob if isinstance(selector, ZeusCost) else None
     return CostModel(eta, optimizer.max_watts) if eta is not None and optimizer.max_watts > 0 else None
-
-
-class EnergyOfRun:
-    """What the energy callbacks of all frameworks have in common."""
-
-    _monitor: ZeusMonitor | None
-    _run: TrainingRun | None
-
-    @property
-    def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        if self._monitor is None:
-            self._monitor = ZeusMonitor()
-        return self._monitor
-
-    @property
-    def joules(self) -> float | None:
-        """Energy of the training, evaluation included; None before it begins. NaN if a GPU does not report it."""
-        run = self._run
-        return None if run is None else run.use.joules if run.use.is_known else math.nan

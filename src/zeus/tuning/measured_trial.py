@@ -92,7 +92,7 @@ class MeasuredTrial:
             key=ProfileKey(model, batch_size, cards[0] if cards else "", len(cards)),
         )
         self._run = TrainingRun(self.monitor, self.optimizer)
-        self._began = self._is_open = self._in_steps = False
+        self._began = self._is_open = False
         self._pass = 0
 
     # ------------------------------------------------------------------ the block and its steps
@@ -130,7 +130,7 @@ class MeasuredTrial:
     def _steps(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
         self._end_steps()
         self._pass += 1
-        mine, self._in_steps = self._pass, True
+        mine = self._pass
         reports = getattr(batches, "reports_steps", False)  # as ZeusDataLoader does
         self._run.epoch_begin()
         try:
@@ -144,8 +144,7 @@ class MeasuredTrial:
                 self._end_steps()
 
     def _end_steps(self) -> None:
-        if self._in_steps:
-            self._in_steps = False
+        if self._run.in_epoch:
             self._run.epoch_end()
             self._record()
 

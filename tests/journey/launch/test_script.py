@@ -16,7 +16,7 @@ from zeus.cli.run_view import standing
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.device.clock import RealClock
-from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, UsageSegment, Trial
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Trial, UsageSegment
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.progress import Live
 from zeus.launch.script import ScriptRunner

@@ -23,12 +23,12 @@ from zeus.trial.engine import Measured
 class Heard:
     """A listener that keeps the limits of the segments that it hears of, their units and their energy."""
 
-    def __init__(self, monitor: ZeusMonitor, steps: int = 0) -> None:
+    def __init__(self, monitor: ZeusMonitor) -> None:
         self.limits: list[float | None] = []
         self.counts: list[int] = []
         self.joules: list[float] = []
         self.recorder = Recorder(monitor, RankGroup(), self.hear)
-        self.recorder.begin(steps)
+        self.recorder.begin()
 
     def hear(self, segment: Measured) -> None:
         self.limits.append(segment.limit)
@@ -96,7 +96,7 @@ def test_a_limit_that_is_set_here_parts_steps_but_not_a_whole_epoch() -> None:
     card = VirtualMachine.in_memory("v100").gpus[0]
     monitor = ZeusMonitor(gpus={0: card})
     steps, epochs = Heard(monitor), Heard(monitor)
-    epochs.recorder.is_whole = True
+    epochs.recorder.in_unit = True
     steps.recorder.step()
     with setting_limit(monitor, RankGroup(), GPU_ONLY):
         card.set_limit(150)
@@ -134,13 +134,13 @@ def test_a_recorder_that_begins_when_a_step_ends_knows_of_it_before_the_others_a
     machine = VirtualMachine.in_memory("v100")
     card = machine.gpus[0]
     monitor = ZeusMonitor(gpus={0: card})
-    trial, late = Heard(monitor), None
+    trial, late = Heard(monitor), Heard(monitor)
+    late.recorder.end()
     for number in range(1, 7):
         machine.run([0], seconds=1, watts=100)
-        if late is not None:
-            late.recorder.step()
+        late.recorder.step()
         if number == 3:
-            late = Heard(monitor, steps=number)
+            late.recorder.begin()
         if number in (3, 5):
             with setting_limit(monitor, RankGroup(), GPU_ONLY):
                 card.set_limit(100 + 10 * number)

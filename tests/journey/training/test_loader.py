@@ -22,10 +22,10 @@ from zeus import ZeusDataLoader  # noqa: E402
 from zeus.device.virtual import VirtualGpu, presets, step  # noqa: E402
 from zeus.device.virtual.physics import operate  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
+from zeus.job import Ending  # noqa: E402
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
 from zeus.settings import Mode  # noqa: E402
 from zeus.training.session import Session  # noqa: E402
-from zeus.training.summary import TrainingEnd  # noqa: E402
 from zeus.trial.engine import Terms  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("warm_torch")
@@ -63,7 +63,7 @@ def test_listing_1_word_for_word_ends_at_the_target_with_a_lower_limit(tmp_path:
     script += "\nprint(train_loader.summary.ending, train_loader.summary.limit, train_loader.summary.saving.share)\n"
     done = run_python("-c", script, env=python_env(ZEUS_GPU="virtual:v100?clock=virtual"))
     ending, limit, share = done.stdout.split()
-    assert ending == "reached"
+    assert ending == "converged"
     assert float(limit) < 250
     assert 0 < float(share) < 1
     lines = done.stderr.strip().splitlines()
@@ -76,7 +76,7 @@ def test_the_summary_holds_what_was_used_and_saved(gpu: VirtualGpu, capsys: pyte
     loader = ZeusDataLoader(data(), 128, 5)
     assert run(loader) == 5
     summary = loader.summary
-    assert summary.ending is TrainingEnd.MAX_EPOCHS
+    assert summary.ending is Ending.NOT_CONVERGED
     assert summary.joules == pytest.approx(gpu.energy(), rel=0.01)
     assert summary.seconds == pytest.approx(gpu.clock.now(), rel=0.01)
     assert summary.cost == pytest.approx(0.5 * summary.joules + 0.5 * 250 * summary.seconds)
@@ -131,7 +131,7 @@ def test_quiet_means_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_it_stops_at_the_target_in_either_direction() -> None:
     up = ZeusDataLoader(data(640), 64, 10, 0.8)
     assert run(up, iter([0.5, 0.7, 0.81, 0.9])) == 3
-    assert up.summary.ending is TrainingEnd.REACHED
+    assert up.summary.ending is Ending.CONVERGED
     assert up.summary.metric == 0.81
     down = ZeusDataLoader(data(640), 64, 10, 40.0, higher_is_better=False)
     assert run(down, iter([80.0, math.nan, 39.0])) == 3
@@ -155,7 +155,7 @@ def test_it_stops_before_the_epoch_that_would_exceed_the_cost_limit(monkeypatch:
     monkeypatch.setenv("ZEUS_COST_THRESH", str(limit))
     bound = ZeusDataLoader(data(), 128, 10)
     epochs = run(bound)
-    assert bound.summary.ending is TrainingEnd.COST_LIMIT
+    assert bound.summary.ending is Ending.STOPPED
     assert 1 <= epochs < 10
     assert bound.summary.cost <= limit
     assert bound.summary.cost > limit * 0.7
@@ -176,7 +176,7 @@ def test_an_epoch_that_turns_out_to_cost_too_much_is_left_in_its_middle(
                 gpu.machine.run([0], seconds=usual.summary.seconds / 5, watts=250)  # a batch as dear as ten before
         batches.append(0)
     assert batches[0] == 50 and 0 < batches[1] < 30
-    assert loader.summary.ending is TrainingEnd.COST_LIMIT
+    assert loader.summary.ending is Ending.STOPPED
 
 
 def test_evaluation_is_counted(gpu: VirtualGpu) -> None:
@@ -200,7 +200,7 @@ def test_an_exception_in_the_loop_restores_the_limit_and_closes_the_window(gpu: 
     with pytest.raises(RuntimeError, match="boom"):
         broken()
     assert gpu.limit() == 250
-    assert loader.summary.ending is TrainingEnd.LEFT
+    assert loader.summary.ending is Ending.LOST
     assert loader.summary.joules > 0
 
 
@@ -352,7 +352,7 @@ def test_a_loop_left_in_the_middle_claims_no_more_than_its_steps_saved() -> None
         if epoch == 1:
             break
     summary = loader.summary
-    assert summary.ending is TrainingEnd.LEFT
+    assert summary.ending is Ending.LOST
     assert summary.saving is not None
     assert summary.saving.joules / summary.saving.share == pytest.approx(
         summary.joules + summary.saving.joules, rel=0.1
@@ -391,7 +391,7 @@ def test_a_report_outside_of_an_epoch_decides_nothing() -> None:
     loader.report_metric(0.9)  # of a model that came trained, say
     assert run(loader, iter([0.4, 0.4])) == 2
     loader.report_metric(0.9)
-    assert loader.summary.ending is TrainingEnd.MAX_EPOCHS
+    assert loader.summary.ending is Ending.NOT_CONVERGED
 
 
 def test_a_metric_may_be_a_tensor_or_a_numpy_number_and_be_told_twice() -> None:
@@ -403,7 +403,7 @@ def test_a_metric_may_be_a_tensor_or_a_numpy_number_and_be_told_twice() -> None:
         loader.report_metric(numpy.float32(0.25))
         loader.report_metric(torch.tensor(0.75))
         loader.report_metric(torch.tensor([0.5]))
-    assert loader.summary.ending is TrainingEnd.REACHED
+    assert loader.summary.ending is Ending.CONVERGED
     assert loader.summary.epochs == 1
 
 
@@ -414,7 +414,7 @@ def test_a_report_amid_the_steps_ends_the_run_there(gpu: VirtualGpu) -> None:
             if i == 30:
                 loader.report_metric(0.6)
                 reached = gpu.clock.now()
-    assert loader.summary.ending is TrainingEnd.REACHED
+    assert loader.summary.ending is Ending.CONVERGED
     assert loader.summary.seconds == pytest.approx(reached)
     assert gpu.limit() == 250
 
@@ -467,7 +467,7 @@ def test_a_card_lost_in_the_middle_does_not_end_the_loop(gpu: VirtualGpu, capsys
         for i, _ in enumerate(loader):
             if epoch == 0 and i == 20:
                 gpu.machine.lose(0)
-    assert loader.summary.ending is TrainingEnd.MAX_EPOCHS
+    assert loader.summary.ending is Ending.NOT_CONVERGED
     assert math.isnan(loader.summary.joules)
     line = capsys.readouterr().err
     assert "unknown energy" in line
@@ -504,7 +504,7 @@ def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu
     with pytest.raises(KeyError, match="own"):
         train()
     assert gpu.limit() == 250
-    assert session.summary.ending is TrainingEnd.LEFT
+    assert session.summary.ending is Ending.LOST
     assert session.summary.joules > 0
 
 
@@ -546,7 +546,7 @@ def test_a_cost_limit_below_one_epoch_lets_the_first_one_run(monkeypatch: pytest
     monkeypatch.setenv("ZEUS_COST_THRESH", "1")
     loader = ZeusDataLoader(data(640), 64, 5)
     assert run(loader) == 1
-    assert loader.summary.ending is TrainingEnd.COST_LIMIT
+    assert loader.summary.ending is Ending.STOPPED
 
 
 def test_a_first_epoch_that_a_known_profile_says_does_not_fit_is_not_run(
@@ -558,7 +558,7 @@ def test_a_first_epoch_that_a_known_profile_says_does_not_fit_is_not_run(
     monkeypatch.setenv("ZEUS_COST_THRESH", str(first.summary.cost / 3 / 2))
     loader = ZeusDataLoader(data(), 128, 3)
     assert run(loader) == 0
-    assert loader.summary.ending is TrainingEnd.COST_LIMIT
+    assert loader.summary.ending is Ending.STOPPED
     assert loader.summary.joules == 0
     assert gpu.limit() == 250
     monkeypatch.setenv("ZEUS_COST_THRESH", str(first.summary.cost / 3 * 1.5))

@@ -37,7 +37,6 @@ from zeus.job import (  # noqa: E402
 from zeus.job.wire import from_json, loads  # noqa: E402
 from zeus.profile import ProfileKey  # noqa: E402
 from zeus.store import Store, open_store  # noqa: E402
-from zeus.training.summary import TrainingEnd  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("warm")
 NAME = "Tesla V100-PCIE-32GB"
@@ -159,7 +158,7 @@ def test_the_policy_stops_a_run_before_the_epoch_that_costs_too_much(
     summary = train([0.1] * 50).summary
     outcome, limit = launcher.ended(second), second.decision.cost_limit
     assert limit is not None and limit == pytest.approx(2 * free.cost)
-    assert (outcome.ending, summary.ending) == (Ending.STOPPED, TrainingEnd.COST_LIMIT)
+    assert (outcome.ending, summary.ending) == (Ending.STOPPED, Ending.STOPPED)
     assert outcome.epochs == summary.epochs > 1
     assert summary.cost <= limit < summary.cost + (outcome.next_epoch_cost or 0)
 
@@ -313,7 +312,7 @@ def test_a_store_that_vanishes_ends_nothing_and_the_outcome_is_left(
         if epoch == 0:
             spoil(launcher.folder)
         loader.report_metric(0.9 if epoch == 3 else 0.1)
-    assert loader.summary.ending is TrainingEnd.REACHED
+    assert loader.summary.ending is Ending.CONVERGED
     left = launcher.left()
     assert (left.ending, left.epochs, left.joules) == (Ending.CONVERGED, 4, loader.summary.joules)
     said = [line for line in warnings(caplog) if "asr" in line]
@@ -329,7 +328,7 @@ def test_without_a_store_the_cost_limit_of_the_environment_decides(
     monkeypatch.setenv("ZEUS_STORE", "postgresql+psycopg://nobody@127.0.0.1:1/nowhere")
     monkeypatch.setenv("ZEUS_COST_THRESH", str(3 * cost))
     loader = train([0.1] * 50, higher_is_better=True)
-    assert loader.summary.ending is TrainingEnd.COST_LIMIT
+    assert loader.summary.ending is Ending.STOPPED
     left = launcher.left()
     assert (left.ending, left.epochs, left.next_epoch_cost) == (
         Ending.STOPPED,
@@ -378,5 +377,5 @@ for _ in loader.epochs():
     loader.report_metric(0.9)
 print(loader.summary.ending)
 """
-    assert run_python("-c", script).stdout == "reached\n"
+    assert run_python("-c", script).stdout == "converged\n"
     assert launcher.left().ending is Ending.CONVERGED

@@ -27,6 +27,7 @@ from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
 from zeus.launch.script_events import Line, Script
+from zeus.launcher_env import LauncherEnv
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
@@ -182,7 +183,8 @@ def loader(story: Story) -> Outcome:
     terms = Terms.of(
         stage.job.spec, COST, trial.decision.cost_limit, batch_size=trial.batch_size, steps_per_epoch=STEPS
     )
-    session = Session(GlobalPowerLimitOptimizer(stage.monitor, mode="off"), terms, ToldTrial(running))
+    told = ToldTrial(running, LauncherEnv(trial_id=trial.id))
+    session = Session(GlobalPowerLimitOptimizer(stage.monitor, mode="off"), terms, told)
     stage.work(story.set_up, 100.0)
     with suppress(Crash, KeyboardInterrupt):
         for done in session.epochs():

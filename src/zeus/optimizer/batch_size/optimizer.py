@@ -15,22 +15,19 @@ import sys
 import traceback
 
 from zeus.callback import Callback
-from zeus.client.profile_folder import ProfileFolder
-from zeus.client.running import RunningTrial, start_terms
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.distributed.group import RankGroup, broadcast, rank_group
-from zeus.errors import DeviceError, InputError
+from zeus.errors import InputError
 from zeus.job import Ending, JobSpec, Kind, Outcome, replace
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.gpus_of import gpus_of, need_included
 from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
-from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.raised import RaisedSince
 from zeus.optimizer.shared_window import limit_found
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
-from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
+from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Started, Terms, TrialEngine
 
 log = logging.getLogger(__name__)
 
@@ -85,16 +82,13 @@ class BatchSizeOptimizer(Callback):
         )
         self._group: RankGroup = RankGroup()
         self._given: GivenTrial | None = None
-        self._running: RunningTrial | None = None  # only on the rank that writes
         self._run: TrialRun | None = None  # None: training has not begun
         self._has_epochs = False  # whether the loop reports epochs
-        self._has_steps = False  # whether it reports steps
         self._raised = RaisedSince()  # since training began
         self._again: int | None = None
         self.steps_per_epoch: int | None = None  # set by a framework that knows it before the first epoch
         self.epochs_before = 0  # set by a framework that resumes a training from a checkpoint
         self.training_finished = False
-        self.converged = False
 
     # ------------------------------------------------------------------ what scripts look at
 
@@ -143,6 +137,11 @@ class BatchSizeOptimizer(Callback):
         return self._run is not None and not self.training_finished
 
     @property
+    def converged(self) -> bool:
+        """Whether the last trial reached the target."""
+        return self.outcome is not None and self.outcome.ending is Ending.CONVERGED
+
+    @property
     def outcome(self) -> Outcome | None:
         """How the last trial ended and what it used; None before the end of the first."""
         return None if self._run is None or not self.training_finished else self._run.outcome
@@ -161,10 +160,9 @@ class BatchSizeOptimizer(Callback):
         """
         if self._given is None or self.training_finished:
             self._given = self._source.next(self._again, is_over=self.training_finished)
-            self._running = self._source.running
-            if self._running is not None and not self._source.from_launcher:
+            if self._source.running is not None and not self._source.from_launcher:
                 atexit.register(self._at_exit)
-            self._run, self.training_finished, self.converged = None, False, False
+            self._run, self.training_finished = None, False
         assert self._given is not None
         return self._given.batch_size
 
@@ -185,7 +183,7 @@ class BatchSizeOptimizer(Callback):
             return
         self._group = rank_group()
         need_included(self.monitor, self._group, self._given.include)
-        running, include = self._running, self._given.include
+        running, include = self._source.running, self._given.include
         terms = Terms.of(
             self._given.spec,
             self._given.cost,
@@ -193,22 +191,17 @@ class BatchSizeOptimizer(Callback):
             found_watts=limit_found(list(self.monitor.gpus.values())),
             batch_size=self.current_batch_size,
             steps_per_epoch=self.steps_per_epoch,
-            **(start_terms(self._source.orders) if self._source.from_launcher else {}),
         )
-        engine, orders = TrialEngine(terms, self._given.known), self._source.orders
-        launched = self._source.from_launcher
         self._run = TrialRun(
-            engine,
+            TrialEngine(terms, self._given.known),
             self.monitor,
             self._group,
             include,
-            quick=ProfileFolder.of(orders) if launched else None,
-            notes=CounterNotes(orders, self.monitor, self._group, include) if launched else None,
+            orders=self._source.orders if self._source.from_launcher else None,
             ask=(lambda question: True) if running is None else running.answer,
             tell_epoch=(lambda use: None) if running is None else running.tell_epoch,
         )
-        self._has_epochs = self._has_steps = False
-        self._run.recorder.is_whole = True  # until steps are reported
+        self._has_epochs, self._run.recorder.in_unit = False, True
         self._raised = RaisedSince()
         self._run.begin()
         self._resume(self._run)
@@ -220,7 +213,8 @@ class BatchSizeOptimizer(Callback):
         done = self.epochs_before
         so_far = None
         if done or self._source.from_launcher:
-            so_far = broadcast(self._running.so_far() if self._running is not None else None)
+            running = self._source.running
+            so_far = broadcast(None if running is None else running.so_far())
         if done and so_far is None and self._group.writes:
             log.warning(
                 "training goes on after epoch %s of another trial, so the energy of the whole training is unknown", done
@@ -232,7 +226,7 @@ class BatchSizeOptimizer(Callback):
         if (run := self._open_run()) is not None:
             self._has_epochs = True
             run.cut(Kind.EVALUATION, 0)
-            run.recorder.is_whole = True
+            run.recorder.in_unit = True
             run.feed(EpochBegan())
             self._end_if_over()
 
@@ -242,7 +236,6 @@ class BatchSizeOptimizer(Callback):
     def on_step_end(self) -> None:
         """A step has ended. A trial that costs too much can then be stopped inside an epoch."""
         if (run := self._open_run()) is not None:
-            self._has_steps, run.recorder.is_whole = True, False
             run.step()
             self._end_if_over()
 
@@ -270,17 +263,13 @@ class BatchSizeOptimizer(Callback):
             )
         if (run := self._open_run()) is None:
             return
-        mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor with a gradient
-        try:
-            evaluated = [Evaluated(broadcast(float(mine)))]
-        except DeviceError:  # a rank is lost: with metrics of their own, ranks would stop at different epochs
-            evaluated = []
+        evaluated = run.evaluated(metric)
         if self._has_epochs:
             self._cut_unit(run, otherwise=1)  # if on_epoch_end comes later, the epoch ends here
             run.feed(*evaluated)
         else:
             run.feed(EpochBegan())
-            run.cut(Kind.EVALUATION if self._has_steps else Kind.EPOCH, 1)
+            run.cut(Kind.EPOCH if run.recorder.is_whole else Kind.EVALUATION, 1)
             run.feed(EpochEnded(), *evaluated)
         self._end_if_over()
         if not run.is_over:
@@ -305,7 +294,7 @@ class BatchSizeOptimizer(Callback):
         """Training has failed. Other ranks are not waited for. Under a launcher, the exit code tells how it ended."""
         if self._given is None or self.training_finished:
             return
-        run, running = self._run, self._running
+        run, running = self._run, self._source.running
         crashed = not self._source.from_launcher and isinstance(error, Exception)
         if run is not None:
             run.close(alone=True)
@@ -315,7 +304,7 @@ class BatchSizeOptimizer(Callback):
             if crashed and error is not None:  # a launcher sends all of the output
                 running.keep_log("".join(traceback.format_exception(error)))
             running.end(outcome, crashed=crashed)
-        self._over(Ending.CRASHED)
+        self._over()
 
     def _at_exit(self) -> None:
         """End the trial when the process exits without having ended it, instead of waiting for its lease to lapse."""
@@ -328,7 +317,7 @@ class BatchSizeOptimizer(Callback):
         """End a piece: a whole epoch if its steps were not reported, otherwise so many evaluations."""
         is_epoch = self._has_epochs and run.recorder.is_whole
         run.cut(Kind.EPOCH if is_epoch else Kind.EVALUATION, 1 if is_epoch else otherwise)
-        run.recorder.is_whole = False
+        run.recorder.in_unit = False
 
     def _open_run(self) -> TrialRun | None:
         return None if self.training_finished else self._run
@@ -341,16 +330,15 @@ class BatchSizeOptimizer(Callback):
         run.end()
         outcome = run.outcome
         assert outcome is not None
-        if self._running is not None:
-            self._running.tell(outcome)
+        if self._source.running is not None:
+            self._source.running.tell(outcome)
             name, number, metric = self._given.spec.id, self._given.number, outcome.metric
             level = logging.INFO if outcome.ending is Ending.CONVERGED else logging.WARNING
             what = "job %r, trial %s: %s (epochs: %s, metric: %s)"
             log.log(level, what, name, number, outcome.ending, outcome.epochs, metric)
-        self._over(outcome.ending)
+        self._over()
 
-    def _over(self, ending: Ending) -> None:
-        self.converged, self.training_finished = ending is Ending.CONVERGED, True
+    def _over(self) -> None:
+        self.training_finished = True
         self._again = None if self.converged or self._given is None else self._given.again
-        self._running = None
         atexit.unregister(self._at_exit)

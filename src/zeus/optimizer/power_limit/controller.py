@@ -25,11 +25,10 @@ from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.drift_watch import DriftWatch
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
-from zeus.optimizer.power_limit.setup import Wishes, set_up
+from zeus.optimizer.power_limit.setup import OptimizerArguments, set_up
 from zeus.optimizer.power_limit.training_limits import GivenUp, Idle, Lent, TrainingLimits
 from zeus.optimizer.raised import RaisedSince
 from zeus.optimizer.recorder import Recorder
-from zeus.optimizer.shared_window import steps_ended
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 from zeus.settings import Mode, ProfilingPlan, profiling_plan
 from zeus.settings import mode as chosen_mode
@@ -106,7 +105,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self.mode = chosen_mode(given=mode)
         self.monitor = monitor
         self._group: RankGroup = group or RankGroup()
-        wishes = Wishes(
+        given = OptimizerArguments(
             optimum_selector,
             wait_steps,
             warmup_steps,
@@ -120,18 +119,17 @@ class GlobalPowerLimitOptimizer(Callback):
             profiling_plan(given=profiling),
             None if include is None else included(include),
         )
-        self._setup = set_up(monitor, self._group, wishes)
+        self._setup = set_up(monitor, self._group, given)
         self._limits = TrainingLimits(monitor, self._setup.gpus, self._group, self._setup.include)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
-        self._recorder: Recorder | None = None  # while limits are being profiled
+        self._recorder = Recorder(monitor, self._group, self._learn, self._setup.include)  # idle except in profiling
         self._counts = False  # whether the steps that are delivered now ran at the limit that is being measured
         self._few = 0, ZERO  # steps that are still too few to be measured well, and what they used
         self._drift = DriftWatch(recheck, self._group)
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
         self._pace: float | None = None  # seconds per step, the same on all ranks
         self._last_end: float | None = None  # when the last step ended; None outside of epochs
-        self._steps = 0  # of the training that have ended, which a recorder of the trial may be told of later
         self._raised = RaisedSince()  # since the last epoch began
 
     @property
@@ -208,8 +206,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_epoch_begin(self) -> None:
         """Training steps follow. Continue profiling where the last epoch stopped."""
-        self._heed()
-        self._steps = steps_ended(self.monitor, self._group, self.include)
+        self._give_up_if_parted()
         self._begin()
         self._raised = RaisedSince()
         self._passes += 1
@@ -218,19 +215,18 @@ class GlobalPowerLimitOptimizer(Callback):
         with self._guarded():
             if self._passes == COMPARED + 1 and self._compares:
                 self._set_best()
-            if self._recorder is not None:
-                self._recorder.cut(Kind.EVALUATION, 0)
+            self._recorder.cut(Kind.EVALUATION, 0)
 
     def on_step_begin(self) -> None:
         """Does nothing: a step lasts from the end of the last one."""
 
     def on_step_end(self) -> None:
         """A step has ended. Count and measure it."""
-        self._steps += 1
+        self._recorder.step()
         now = self._setup.clock.now()
         seconds = now - (self._last_end if self._last_end is not None else now)
         self._last_end = now
-        self._heed()
+        self._give_up_if_parted()
         with self._guarded():
             if self.is_profiling:
                 self._advance(seconds)
@@ -239,10 +235,10 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_epoch_end(self) -> None:
         """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
-        self._heed()
+        self._give_up_if_parted()
         left = self._group.size > 1 and self._raised.error() is not None  # do not wait for ranks that may be gone
         with self._guarded():
-            if self._recorder is not None and not left:
+            if self._recorder.is_recording and not left:
                 self._recorder.cut_steps()
                 self._recorder.deliver(wait=self._group.size > 1)
             if self._passes == COMPARED and self._compares and self._setup.plan is not None:
@@ -256,7 +252,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_train_end(self) -> None:
         """Training has ended. Restore the limit found. The profile is kept for another training with this object."""
-        self._heed()
+        self._give_up_if_parted()
         self._stop_listening()
         ended = self._profiler if self.is_profiling else None
         self._limits.release(Idle(self.why_not if ended is None else profiler.cut_short(ended)))
@@ -284,14 +280,11 @@ class GlobalPowerLimitOptimizer(Callback):
     def _profile(self, begun: State) -> None:
         self._profiler = begun
         self.monitor.watch_closely(True)
-        self._recorder = Recorder(self.monitor, self._group, self._learn, self.include)
-        self._recorder.begin(self._steps)
+        self._recorder.begin()
         self._apply()
 
     def _advance(self, seconds: float) -> None:
         recorder = self._recorder
-        assert recorder is not None
-        recorder.step()
         if isinstance(self._profiler, Waiting) and self._group.size > 1 and self._pace is None:
             self._pace = max(self._group.gather(seconds))
         match self._profiler:
@@ -320,7 +313,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if not (steps and self._counts and self.is_profiling and isinstance(before, Measuring)):
             return
         with self._guarded():
-            error = None if self._recorder is None else self._recorder.local_error
+            error = self._recorder.local_error
             if error is not None or not math.isfinite(segment.use.joules):
                 what = "a GPU" if self.include == GPU_ONLY else "a GPU or a CPU"
                 raise DeviceError(error or f"the energy of {what} cannot be measured any more")
@@ -347,7 +340,6 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _measure_from_here(self) -> None:
         """Leave out the steps so far. Those that follow are measured for the profiler."""
-        assert self._recorder is not None
         self._recorder.cut_steps()
         self._recorder.mark(self._count_from_here, self._profiler)
 
@@ -358,9 +350,7 @@ class GlobalPowerLimitOptimizer(Callback):
     def _stop_listening(self) -> None:
         """Profiling is over."""
         self.monitor.watch_closely(False)
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.end()
+        self._recorder.end()
 
     def _set_best(self) -> None:
         """Set the best limit, or in observer mode the one found."""
@@ -386,7 +376,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if is_known and plan and profile and self._drift.has_changed(seconds, profile, self.limit_in_use):
             self._profile(profiler.start(plan))
 
-    def _heed(self) -> None:
+    def _give_up_if_parted(self) -> None:
         """Give up if the ranks have parted. All learn it in the same exchange, so all give up in the same call."""
         if self._limits.parted is not None and isinstance(self._limits.state, Lent):
             self._give_up(DeviceError(self._limits.parted))

@@ -54,12 +54,12 @@ class DriftWatch:
         if self._ranks.size > 1:
             self._times.clear()  # ranks compare their step times once in a while, not after every step
             now = max(self._ranks.gather(now))
-        then = next((one.seconds / one.steps for one in profile.slices if one.limit_watts == limit), None)
+        then = profile.step_at(limit)
         if then is None:
             return False
         beyond, self._was_cold = self._share or (COLD if self._was_cold else math.inf), False
-        if abs(now / then - 1) <= beyond:
+        if abs(now / then.seconds - 1) <= beyond:
             return False
-        log.info("profiling again: steps take %.3g s now, and took %.3g s before", now, then)
+        log.info("profiling again: steps take %.3g s now, and took %.3g s before", now, then.seconds)
         self._times.clear()
         return True

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class OptimizerArguments:
     """The arguments that the user gave, or the launcher."""
 
     selector: OptimumSelector | None
@@ -73,67 +73,67 @@ class Setup:
                 log.warning("the power profile could not be stored: %s", failed)
 
 
-def set_up(monitor: ZeusMonitor, ranks: RankGroup, wishes: Wishes) -> Setup:
+def set_up(monitor: ZeusMonitor, ranks: RankGroup, given: OptimizerArguments) -> Setup:
     """Read the GPUs' limits and the stored profile. Every rank must call this, and all get the same result.
 
     If a launcher has opened a trial for this script, that trial says what the user does not: profiles, limits and η.
 
     Raises:
-        InputError: A wish is not valid.
+        InputError: An argument is not valid.
     """
-    if not wishes.pl_step > 0:
-        raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
+    if not given.pl_step > 0:
+        raise InputError(f"pl_step={given.pl_step!r}: give watts above 0.")
     order = launcher_env()
     if order.job_id is not None and order.trial is not None:
-        wishes = _of_trial(wishes, order)
-    include = included(order.include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
+        given = _of_trial(given, order)
+    include = included(order.include or given.include or GPU_ONLY)  # all joules of a job mean the same
     rows = ranks.gather((cards_of(monitor), monitor.why_no_cpu))  # now every rank has a monitor: who counts is clear
     count, max_watts = counted_once(cards for cards, _ in rows)
     refuse_without_cpu(include, (why for _, why in rows))
     gpus = tuple(monitor.counted.values())
     allowed = limit_range(list(monitor.gpus.values()), ranks)
     found = None if allowed.is_empty else allowed.found
-    limits = allowed.candidates(wishes.pl_step, wishes.power_limits)
-    selector = wishes.selector or ZeusCost(0.5, max(1, count))
+    limits = allowed.candidates(given.pl_step, given.power_limits)
+    selector = given.selector or ZeusCost(0.5, max(1, count))
     if isinstance(selector, ZeusCost) and limits:
         selector = selector.with_max_watts(max_watts)
-    key = wishes.key or ProfileKey("", 0, "", 0)
+    key = given.key or ProfileKey("", 0, "", 0)
     model = key.gpu_model or next((gpu.spec.name for gpu in monitor.gpus.values()), "")
     key = replace(key, gpu_model=counted_as(model, include), gpu_count=key.gpu_count or count)
-    named = wishes.profile_path
-    profiles: Profiles | None = wishes.profiles if named is None else FileProfile(Path(named))
+    named = given.profile_path
+    profiles: Profiles | None = given.profiles if named is None else FileProfile(Path(named))
     plan, stored = None, None
     if limits:
-        wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks agree on a pace in it
-        steps = (wait_steps, wishes.warmup_steps, wishes.profile_steps)
-        plan = Plan(limits, selector, wishes.start_watts, *steps)
-        if wishes.profiling is ProfilingPlan.PAPER:
+        wait_steps = max(1, given.wait_steps) if ranks.size > 1 else given.wait_steps  # ranks agree on a pace in it
+        steps = (wait_steps, given.warmup_steps, given.profile_steps)
+        plan = Plan(limits, selector, given.start_watts, *steps)
+        if given.profiling is ProfilingPlan.PAPER:
             plan = plan.of_paper()
-        stored, plan = _earlier(ranks, wishes, profiles, key, plan)
+        stored, plan = _earlier(ranks, given, profiles, key, plan)
     return Setup(gpus, monitor.clock, max_watts, found, selector, plan, key, profiles, stored, include)
 
 
-def _of_trial(wishes: Wishes, order: LauncherEnv) -> Wishes:
-    """The wishes, with what the launcher's trial says where the user wishes nothing."""
+def _of_trial(given: OptimizerArguments, order: LauncherEnv) -> OptimizerArguments:
+    """The arguments, with what the launcher's trial says where the user gave none."""
     from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial  # takes some time to load
 
-    trial = wishes.profiles if isinstance(wishes.profiles, LaunchedTrial) else launched_trial(order)
+    trial = given.profiles if isinstance(given.profiles, LaunchedTrial) else launched_trial(order)
     if trial is None:
-        return wishes
+        return given
     size = order.batch_size or (0 if trial.trial is None else trial.trial.batch_size)
     # A user who says where profiles are kept must also say under which key. Without a size there is none.
-    if size and wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
-        wishes = replace(wishes, profiles=trial, key=ProfileKey(order.job_id or "", size, "", 0))
+    if size and given.profiles is None and given.profile_path is None and given.key is None:
+        given = replace(given, profiles=trial, key=ProfileKey(order.job_id or "", size, "", 0))
     return replace(
-        wishes,
-        selector=wishes.selector or ZeusCost(0.5 if order.eta is None else order.eta),
-        power_limits=wishes.power_limits or (() if trial.spec is None else trial.spec.power_limits),
-        include=wishes.include if trial.trial is None else trial.trial.ask.gpus.include,
+        given,
+        selector=given.selector or ZeusCost(0.5 if order.eta is None else order.eta),
+        power_limits=given.power_limits or (() if trial.spec is None else trial.spec.power_limits),
+        include=given.include if trial.trial is None else trial.trial.ask.gpus.include,
     )
 
 
 def _earlier(
-    ranks: RankGroup, wishes: Wishes, profiles: Profiles | None, key: ProfileKey, plan: Plan
+    ranks: RankGroup, given: OptimizerArguments, profiles: Profiles | None, key: ProfileKey, plan: Plan
 ) -> tuple[PowerProfile | None, Plan]:
     """The profile of an earlier run, and the plan with the limit to start at. The first rank looks them up for all."""
     stored: PowerProfile | None = None
@@ -143,10 +143,10 @@ def _earlier(
             stored = profiles.get(key) if profiles is not None else None
         except Exception as failed:
             wrong = failed
-        if stored is None and plan.start_watts is None and wishes.profiling is ProfilingPlan.WALK:
+        if stored is None and plan.start_watts is None and given.profiling is ProfilingPlan.WALK:
             near = best_nearby(profiles, key, plan)
     stored, near, wrong = ranks.broadcast((stored, near, wrong))
-    if wrong is not None and wishes.profile_path is not None:  # the user named this file
+    if wrong is not None and given.profile_path is not None:  # the user named this file
         raise wrong
     if wrong is not None:
         log.warning("the stored power profile of this training is ignored: %s", wrong)
