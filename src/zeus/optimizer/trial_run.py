@@ -67,7 +67,7 @@ class TrialRun(Driver):
             tell_epoch=lambda use: tell_epoch(use) if group.writes else None,
             priced=lambda outcome: self.recorder.priced(outcome) if group.writes else outcome,
         )
-        self.recorder = Recorder(monitor, group, self._hear, include, is_trial=True)
+        self.recorder = Recorder(monitor, group, self._on_segment, include, is_trial=True)
         self._group = group
         self._quick = None if orders is None else ProfileFolder.of(orders)
         self._notes = notes
@@ -107,7 +107,7 @@ class TrialRun(Driver):
 
     # ------------------------------------------------------------------ what happens
 
-    def _hear(self, segment: Measured) -> None:
+    def _on_segment(self, segment: Measured) -> None:
         self.feed(segment)
 
     def feed(self, *events: Event) -> None:

@@ -117,7 +117,7 @@ class TrainingRun:
         if self._measured is None and self.monitor is not None:
             found = None if self.optimizer is None else self.optimizer.found_limit
             self._engine = replace(self._engine, terms=replace(self._engine.terms, found_watts=found))
-            self._measured = self._recorder = Recorder(self.monitor, self.group, self._hear, self._include)
+            self._measured = self._recorder = Recorder(self.monitor, self.group, self._on_segment, self._include)
             self._recorder.begin()
 
     def epoch_begin(self) -> None:
@@ -222,7 +222,7 @@ class TrainingRun:
     def _feed(self, event: Event) -> None:
         self._engine, _ = self._engine.handle(event)
 
-    def _hear(self, segment: Measured) -> None:
+    def _on_segment(self, segment: Measured) -> None:
         self._feed(segment)
         if segment.kind is Kind.STEP:
             self._since_log += segment.use

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from zeus.cost import Use
 from zeus.job import Outcome
-from zeus.trial.engine import AskPolicy, Event, Finish, PolicySaid, TellEpoch, TrialEngine
+from zeus.trial.engine import AskPolicy, Event, Finish, PolicyAnswered, TellEpoch, TrialEngine
 
 
 class Driver:
@@ -44,7 +44,7 @@ class Driver:
             for action in actions:
                 match action:
                     case AskPolicy():
-                        self.feed(PolicySaid(self._ask(action)))
+                        self.feed(PolicyAnswered(self._ask(action)))
                     case TellEpoch(use):
                         self._tell_epoch(use)
                     case Finish(outcome):

@@ -6,7 +6,7 @@
                    │                       ▼                        │
                    ├──────EpochEnded── EVALUATED                    │
                    └────────────────────────────────────────────────┘
-    each way out of an epoch:   close it ──▶ AskPolicy ──▶ PolicySaid(no) ──▶ over (STOPPED)
+    each way out of an epoch:   close it ──▶ AskPolicy ──▶ PolicyAnswered(no) ──▶ over (STOPPED)
     from anywhere:              the target is reached, max_epochs are done, or Ended ──▶ over
 
 In TRAINING and EVALUATED each Measured may lead to one AskPolicy an epoch. A trial that is stopped there still goes on
@@ -91,15 +91,7 @@ class SamplesCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileSettled:
-    """Power limits were profiled: what a step, or a whole epoch, uses at the limit that is used from now on."""
-
-    step: Use | None = None
-    epoch: Use | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySaid:
+class PolicyAnswered:
     """The answer to AskPolicy."""
 
     go: bool
@@ -115,16 +107,14 @@ class Ended:
     ending: Ending
 
 
-Event: TypeAlias = (
-    Started | EpochBegan | Measured | EpochEnded | Evaluated | SamplesCounted | ProfileSettled | PolicySaid | Ended
-)
+Event: TypeAlias = Started | EpochBegan | Measured | EpochEnded | Evaluated | SamplesCounted | PolicyAnswered | Ended
 
 # ---------------------------------------------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
 class AskPolicy:
-    """Ask the policy whether the trial may go on, and answer with PolicySaid."""
+    """Ask the policy whether the trial may go on, and answer with PolicyAnswered."""
 
     so_far: Outcome  # with ending LOST: the outcome if nothing more is reported
     cost: float  # the lowest expected cost of the trial after the epoch in question; 0 if unknown
@@ -296,12 +286,10 @@ class TrialEngine:
             case EpochEnded():
                 return self._epoch_ended()
             case Evaluated(metric):
-                return self._told_metric(metric)
+                return self._metric_reported(metric)
             case SamplesCounted(samples):
                 return replace(self, samples=samples), ()
-            case ProfileSettled(step, epoch):
-                return replace(self, known=replace(self.known, step=step, epoch=epoch)), ()
-            case PolicySaid(go):
+            case PolicyAnswered(go):
                 return (self, ()) if go else self._finish(Ending.STOPPED)
             case Ended(ending):
                 return self._finish(ending)
@@ -374,7 +362,7 @@ class TrialEngine:
             _steps_per_epoch=epoch.steps or self._steps_per_epoch,
         )
 
-    def _told_metric(self, metric: float) -> tuple[TrialEngine, tuple[Action, ...]]:
+    def _metric_reported(self, metric: float) -> tuple[TrialEngine, tuple[Action, ...]]:
         known, stage = metric if is_number(metric) else None, self._stage
         now = replace(self, metric=known)
         if stage is not Stage.BETWEEN:

@@ -17,7 +17,7 @@ from support.published import TRACES, needs_traces
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel, Use
-from zeus.job import Gpus, Kind, Outcome, Trial
+from zeus.job import Gpus, Kind, Outcome, Trial, replace
 from zeus.launch.recurrence import recur
 from zeus.ledger.charge import spent
 from zeus.policy.registry import find_policy
@@ -36,7 +36,6 @@ from zeus.trial.engine import (
     EpochEnded,
     Evaluated,
     Measured,
-    ProfileSettled,
     Started,
     Terms,
     TrialEngine,
@@ -104,7 +103,8 @@ class Running:
 
     def _profiled(self) -> None:
         size, rest = self.trial.batch_size, self.plan.rest
-        self.driver.feed(ProfileSettled(epoch=rest))
+        engine = self.driver.engine
+        self.driver.engine = replace(engine, known=replace(engine.known, epoch=rest))
         use = self.real.limits.learn(self.trial.decision, self.plan)
         if use is not None:
             self.real.job.profiled(size, self.trial.ask.gpus, joules=use.joules, seconds=use.seconds)

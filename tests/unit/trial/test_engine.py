@@ -25,8 +25,7 @@ from zeus.trial.engine import (
     Evaluated,
     Event,
     Measured,
-    PolicySaid,
-    ProfileSettled,
+    PolicyAnswered,
     SamplesCounted,
     Started,
     Terms,
@@ -99,7 +98,7 @@ def test_event_by_event_is_the_closed_form(
         number = driver.engine.epochs + 1
         driver.feed(EpochBegan(), Measured(Kind.EPOCH, 0, rest if number > 1 else first, 250.0))
         if profiles and number == 1:
-            driver.feed(ProfileSettled(epoch=rest))
+            driver.engine = replace(driver.engine, known=Knowledge(epoch=rest))
         driver.feed(Evaluated(REACH if reaches and number == last else MISS), EpochEnded())
     expected = run_through(
         first,
@@ -222,7 +221,7 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_its_span(epochs: int) -> None:
         for event in (EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 1.0), 250.0), EpochEnded(), Evaluated(MISS)):
             engine, actions = engine.handle(event)
             if any(isinstance(one, AskPolicy) for one in actions):
-                engine, _ = engine.handle(PolicySaid(True))
+                engine, _ = engine.handle(PolicyAnswered(True))
     curve = engine.outcome(Ending.NOT_CONVERGED).curve
     assert len(curve) <= POINTS
     assert len(curve) >= min(epochs, POINTS) // 2
@@ -284,10 +283,10 @@ def test_energy_of_nothing_that_ran_is_nothing_and_of_an_epoch_is_unknown() -> N
 
 
 after_the_end = st.lists(
-    st.sampled_from([Started(), EpochBegan(), EpochEnded(), Evaluated(MISS), Evaluated(REACH), PolicySaid(False)])
+    st.sampled_from([Started(), EpochBegan(), EpochEnded(), Evaluated(MISS), Evaluated(REACH), PolicyAnswered(False)])
     | st.builds(Measured, KINDS, st.integers(0, 3), uses)
     | st.builds(Ended, st.sampled_from(list(Ending)[3:]))
-    | st.builds(ProfileSettled, epoch=uses),
+    | st.builds(SamplesCounted, st.integers(1, 9)),
     max_size=8,
 )
 

@@ -166,13 +166,13 @@ class BatchSizeOptimizer(Callback):
         assert self._given is not None
         return self._given.batch_size
 
-    def _agree(self, known: int, said: int, name: str) -> None:
+    def _agree(self, known: int, given: int, name: str) -> None:
         """A script hands the trial on to the other ranks by itself: make sure that it is this one."""
         if not known and self.rank != 0:
             self.get_batch_size()
             known = getattr(self, name)
-        if said != known:
-            raise InputError(f"{name}={said!r}: it is {known}, and get_batch_size() alone changes it.")
+        if given != known:
+            raise InputError(f"{name}={given!r}: it is {known}, and get_batch_size() alone changes it.")
 
     # ------------------------------------------------------------------ calls of the training loop
 
