@@ -154,6 +154,25 @@ def test_a_recorder_that_begins_when_a_step_ends_knows_of_it_before_the_others_a
     ]
 
 
+def test_a_recorder_that_begins_between_two_steps_counts_the_second_one_for_all() -> None:
+    machine = VirtualMachine.in_memory("v100")
+    card = machine.gpus[0]
+    monitor = ZeusMonitor(gpus={0: card})
+    trial = Heard(monitor)
+    machine.run([0], seconds=1, watts=100)
+    trial.recorder.step()
+    late = Heard(monitor)
+    machine.run([0], seconds=1, watts=100)
+    late.recorder.step()
+    with setting_limit(monitor, RankGroup(), GPU_ONLY):
+        card.set_limit(150)
+    trial.recorder.step()
+    trial.recorder.cut_steps()
+    trial.recorder.deliver(wait=True)
+    assert [(n, j) for n, j in zip(trial.counts, trial.joules, strict=True) if j] == [(2, 200.0)]
+    late.recorder.end()
+
+
 def test_limits_that_are_profiled_again_divide_a_trial_between_its_steps(virtual_cards: VirtualCards) -> None:
     virtual_cards(RESNET)
     monitor = ZeusMonitor()
