@@ -225,7 +225,9 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
 
 def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
     """Print which sizes crashed. Only at the end of a run is it known whether the script itself was at fault."""
-    crashed = [one for one in trials.values() if one.ending is Ending.CRASHED and one.number not in launcher.excused]
+    crashed = [
+        one for one in trials.values() if one.ending is Ending.CRASHED and one.number not in launcher.diagnosis.excused
+    ]
     for size in sorted({one.batch_size for one in crashed}):
         job = shlex.quote(launcher.job.spec.id)
         click.echo(

@@ -47,7 +47,6 @@ def tell_plan(file: JobFile, revise: bool, as_json: bool) -> int:
 def _plan(file: JobFile, revise: bool) -> Json:
     """The next trial, asked of a copy of the job in memory. A decision depends on the job and its past alone."""
     from zeus.client.catalog import copy_job
-    from zeus.launch.job_file.values import trial_seed
     from zeus.launch.launcher import Launcher
     from zeus.store.address import resolve, shown
 
@@ -58,7 +57,6 @@ def _plan(file: JobFile, revise: bool) -> Json:
         recurrences = launcher.jobs.full(file.spec.id)["recurrences"] if known else None
         profiled = launcher.to_profile_first()
         trial = launcher.job.ask(launcher.gpus, None, launcher.max_tries)
-        seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
         return {
             "job": file.spec.id,
             "recurrences": recurrences,
@@ -71,7 +69,7 @@ def _plan(file: JobFile, revise: bool) -> Json:
             "phase": trial.decision.phase.value,
             "reason": trial.decision.reason,
             "cost_limit": trial.decision.cost_limit,
-            "command": launcher.command(trial.batch_size, seed, launcher.first_start),
+            "command": launcher.command(launcher.first_start(trial)),
             "store": shown(resolve()),
         }
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zeus.cost import Use
 from zeus.job import Outcome, Trial
+from zeus.launch.crash_cause import Crash
 from zeus.training.micro_batch import BatchSplit
 
 SHOWN_LINES, SHOWN_LETTERS = 15, 500
@@ -40,6 +41,10 @@ class FinishedTrial:
     limit_watts: float | None = None
     exit_code: int | None = None  # None: it was not run, or Zeus ended it
     end_of_output: str = ""  # only if it crashed
+
+    def crash(self, batch_size: int) -> Crash:
+        """What is known about its crash."""
+        return Crash(batch_size, self.outcome.epochs, self.exit_code, self.end_of_output)
 
     @property
     def last_lines(self) -> list[str]:

@@ -26,8 +26,6 @@ from zeus.cost import Use
 from zeus.device.keeper.lease import status
 from zeus.errors import LaunchError
 from zeus.job import Ending, Outcome, Trial, replace
-from zeus.launch.crash_cause import Crash
-from zeus.launch.job_file.values import trial_seed
 from zeus.launch.launcher import Launcher
 from zeus.launch.process.child import Child
 from zeus.launch.progress import FinishedTrial
@@ -146,16 +144,12 @@ class SizeProfiler:
         )
         job = _WatchedJob.register(LocalJobs(store), spec)
         trial = job.ask(launcher.gpus)
-        seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
-        start = launcher.first_start
-        while True:
-            command = launcher.command(size, seed, start)
-            environ = launcher.environ(trial, seed, log, start, str(folder.path)) | {"ZEUS_STORE": url}
-            seen = self._once(command, environ, log, folder, job, trial)
-            micro = None if seen.crashed is None else launcher.next_micro(size, start, seen.crashed)
-            if micro is None:
-                return seen
-            start = Start(micro)
+        start: Start | None = launcher.first_start(trial)
+        while start is not None:
+            environ = launcher.environ(start, log, str(folder.path)) | {"ZEUS_STORE": url}
+            seen = self._once(launcher.command(start), environ, log, folder, job, trial)
+            start = None if seen.crashed is None else launcher.next_start(start, seen.crashed)
+        return seen
 
     def _once(
         self,
@@ -250,7 +244,7 @@ class _WatchedJob(RecurringJob):
 
 def _crashed(size: int, ran: FinishedTrial) -> str:
     """Why a command that crashed did so."""
-    if Crash(size, ran.outcome.epochs, ran.exit_code, ran.end_of_output).for_want_of_memory:
+    if ran.crash(size).for_want_of_memory:
         return f"it does not fit in memory. Its output is in {ran.log}."
     last = next((line for line in reversed(ran.last_lines) if line.strip()), "")
     return f"the command failed with exit code {ran.exit_code}: {last or 'no output'}. Its output is in {ran.log}."

@@ -9,7 +9,6 @@ import pytest
 
 from support.launch_place import Place
 from zeus.errors import InputError
-from zeus.launch.start import Start
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -63,9 +62,9 @@ def test_the_gpus_of_all_nodes_count(place: Place, monkeypatch: pytest.MonkeyPat
     launcher = place.launcher(monkeypatch)
     try:
         assert (launcher.gpus.count, launcher.gpus.max_watts) == (2, 500.0)
-        assert launcher.command(16, 0, Start())[-1] == "2"
-        trial = launcher.job.ask(launcher.gpus)
-        assert "ZEUS_NODES" not in launcher.environ(trial, 0, launcher.logs / "log", Start())
+        start = launcher.first_start(launcher.job.ask(launcher.gpus))
+        assert launcher.command(start)[-1] == "2"
+        assert "ZEUS_NODES" not in launcher.environ(start, launcher.logs / "log")
     finally:
         launcher.close()
     place.job(metrics="", micro_batch_size="auto")
