@@ -60,9 +60,9 @@ def profile(
     from zeus.launch.size_profiler import SizeProfiler
 
     click.get_current_context().with_resource(warnings(silent=quiet()))
-    said = read_job_file(job_file)
-    sizes = _sizes(batch_sizes, said.spec.batch_sizes)
-    launcher = Launcher(said, store=url, revise=revise)
+    file = read_job_file(job_file)
+    sizes = _sizes(batch_sizes, file.spec.batch_sizes)
+    launcher = Launcher(file, store=url, revise=revise)
     profiler = SizeProfiler(launcher, max_seconds)
     found: list[SizeProfile] = []
     status, why = DONE, ""

@@ -104,7 +104,7 @@ def run(
       3        a recurrence did not reach the target
       128 + N  signal N ended the run (130 after Ctrl-C, 143 after SIGTERM)
     """
-    from zeus.cli.run_plan import tell_plan
+    from zeus.cli.run_plan import print_plan
     from zeus.cli.run_view import view
     from zeus.launch.job_file.placements import override
     from zeus.launch.job_file.reader import read_job_file
@@ -126,11 +126,11 @@ def run(
         )
         return submit(place, submission, watch=watch, dry_run=dry_run, as_json=as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
-    said, continued = read_job_file(job_file), run_id()
+    file = read_job_file(job_file)
     if off:
-        said = replace(said, mode=Mode.OFF)
+        file = replace(file, mode=Mode.OFF)
     if dry_run:
-        return tell_plan(said, revise, as_json)
+        return print_plan(file, revise, as_json)
     trials: dict[int, Trial] = {}
     with view(silent=quiet()) as shown:
 
@@ -138,33 +138,27 @@ def run(
             trials[trial.number] = trial
             shown.trial(trial, ran)
 
-        launcher = Launcher(said, Hooks(changed, shown.live, shown.restart), revise=revise)
-        try:
-            if launcher.revision and not quiet():
-                click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
-            status, why = _recurrences(launcher, recurrences, continued)
-        except BaseException:
-            launcher.close()
-            raise
-    try:
-        was_printed = printed(lambda: _print(launcher, trials, as_json))
-        if not quiet():
-            _tell_ruled_out(launcher, trials)
-    finally:
-        launcher.close()
+        launcher = Launcher(file, Hooks(changed, shown.live, shown.restart), revise=revise)
+        click.get_current_context().call_on_close(launcher.close)
+        if launcher.revision and not quiet():
+            click.echo(f"zeus: job {file.spec.id!r} was revised: {launcher.revision}", err=True)
+        status, why = _recurrences(launcher, recurrences, run_id())
+    was_printed = printed(lambda: _print(launcher, trials, as_json))
+    if not quiet():
+        _print_ruled_out(launcher, trials)
     if why:
         click.echo(f"zeus: {why}", err=True)
     return status if was_printed else status or FAILED
 
 
-def _print(launcher: Launcher, trials: dict[int, Trial], as_json: bool) -> None:
-    told, mine = _told(launcher, trials)
+def _print(launcher: Launcher, begun: dict[int, Trial], as_json: bool) -> None:
+    report, trials = _stored(launcher, begun)
     if job := slurm_job():
-        _note_energy(job, [row for row in told["history"] if row["number"] in _recurrences_of(mine)])
+        _note_energy(job, _rows(report, trials))
     if as_json:
-        print_json(_report(launcher, mine, told))
+        print_json(_report(launcher, trials, report))
     elif not quiet():
-        _tell(launcher, mine, told)
+        _print_text(launcher, trials, report)
 
 
 def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
@@ -223,7 +217,7 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
     )
 
 
-def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
+def _print_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
     """Print which sizes crashed. Only at the end of a run is it known whether the script itself was at fault."""
     crashed = [
         one for one in trials.values() if one.ending is Ending.CRASHED and one.number not in launcher.diagnosis.excused
@@ -237,51 +231,47 @@ def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
         )
 
 
-def _told(launcher: Launcher, trials: dict[int, Trial]) -> tuple[Json, dict[int, Trial]]:
+def _stored(launcher: Launcher, begun: dict[int, Trial]) -> tuple[Json, dict[int, Trial]]:
     """The job as `zeus jobs show --json` prints it, and the trials of this run as the store has them.
 
-    If the store cannot tell how this run went: what the run knows.
+    If the store cannot say how this run went: what the run knows.
 
     Args:
         launcher: Of this run.
-        trials: Its trials by the number that they began with. One that began without its store has another one there.
+        begun: Its trials by the number that they began with. One that began without its store has another one there.
     """
     from zeus.client.api import ALONE
     from zeus.client.report import full_without_store
     from zeus.tariff.settings import prices
 
     try:
-        told = launcher.jobs.full(launcher.job.spec.id)
+        report = launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
         why = f"the job could not be read ({str(away).rstrip('.')})"
-        return full_without_store(launcher.job.spec, trials.values(), why, prices()), trials
-    mine = {number: launcher.job.trial(number) if number >= ALONE else one for number, one in trials.items()}
-    endings = {one["number"]: one["ending"] for one in told["tries"]}
-    late = [one for one in mine.values() if one.number >= ALONE or endings.get(one.number) == Ending.OPEN]
-    other = [one for one in mine.values() if endings.get(one.number) != one.ending]
+        return full_without_store(launcher.job.spec, begun.values(), why, prices()), begun
+    trials = {number: launcher.job.trial(number) if number >= ALONE else one for number, one in begun.items()}
+    endings = {one["number"]: one["ending"] for one in report["tries"]}
+    late = [one for one in trials.values() if one.number >= ALONE or endings.get(one.number) == Ending.OPEN]
+    other = [one for one in trials.values() if endings.get(one.number) != one.ending]
     if not other:
-        return told, mine
+        return report, trials
     why = "the results of this run have not reached the store yet" if late else "the store holds other results of it"
-    return full_without_store(launcher.job.spec, mine.values(), why, prices()), mine
+    return full_without_store(launcher.job.spec, trials.values(), why, prices()), trials
 
 
 # ---------------------------------------------------------------------------------------------------- the report
 
 
-def _report(launcher: Launcher, mine: dict[int, Trial], told: Json) -> Json:
+def _report(launcher: Launcher, trials: dict[int, Trial], stored: Json) -> Json:
     from zeus.client.api import ALONE
     from zeus.client.report import run_json
 
-    limits = {mine[number].number: ran.limit_watts for number, ran in launcher.ran.items()}
-    report = run_json(launcher.job.spec.id, told, _recurrences_of(mine), limits)
+    limits = {trials[number].number: ran.limit_watts for number, ran in launcher.ran.items()}
+    report = run_json(launcher.job.spec.id, stored, _recurrences_of(trials), limits)
     for row in report["recurrences"]:
         for one in (row, *row["tries"]):  # a trial that the store does not know yet has no number of its own
             one |= {name: None for name in ("number", "recurrence", "trial") if (one.get(name) or 0) >= ALONE}
-    return {
-        **report,
-        "store": launcher.jobs.address,
-        "logs": str(launcher.logs),
-    }
+    return {**report, "store": launcher.jobs.address, "logs": str(launcher.logs)}
 
 
 def _note_energy(slurm_job_id: str, rows: Sequence[Json]) -> None:
@@ -306,12 +296,17 @@ def _recurrences_of(trials: dict[int, Trial]) -> set[int]:
     return {one.ask.recurrence for one in trials.values()}
 
 
-def _tell(launcher: Launcher, mine: dict[int, Trial], told: Json) -> None:
+def _rows(report: Json, trials: dict[int, Trial]) -> list[Json]:
+    """The recurrences of these trials."""
+    numbers = _recurrences_of(trials)
+    return [row for row in report["history"] if row["number"] in numbers]
+
+
+def _print_text(launcher: Launcher, trials: dict[int, Trial], report: Json) -> None:
     from zeus.cli.jobs_text import print_footprint, tell_default, tell_lost
 
-    rows = [row for row in told["history"] if row["number"] in _recurrences_of(mine)]
-    for row in rows:
-        tries = [one for one in told["tries"] if one["recurrence"] == row["number"]]
+    for row in _rows(report, trials):
+        tries = [one for one in report["tries"] if one["recurrence"] == row["number"]]
         sizes = " -> ".join(str(one["batch_size"]) for one in tries)
         ending = "reached the target" if row["end"] == "converged" else "did not reach the target"
         click.echo(
@@ -319,6 +314,6 @@ def _tell(launcher: Launcher, mine: dict[int, Trial], told: Json) -> None:
             f"{seconds(row['seconds'])}, cost {joules(row['cost'])}"
         )
         print_footprint(row.get("footprint"))
-    tell_lost(told)
-    tell_default(told)
+    tell_lost(report)
+    tell_default(report)
     click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

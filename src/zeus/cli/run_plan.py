@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def tell_plan(file: JobFile, revise: bool, as_json: bool) -> int:
+def print_plan(file: JobFile, revise: bool, as_json: bool) -> int:
     """Print what `zeus run` would do now. Raises like `zeus run` if the job could not be run."""
     plan = _plan(file, revise)
     if as_json:

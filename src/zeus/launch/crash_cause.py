@@ -50,7 +50,7 @@ def is_scripts_own(crashes: Sequence[Crash], worked: Collection[int], *, nothing
     """Whether the script is at fault for these crashes.
 
     Args:
-        crashes: All tries of one recurrence.
+        crashes: All trials of one recurrence.
         worked: Batch sizes that ever completed an epoch.
         nothing_left: Whether no other size is left to try.
     """

@@ -1,8 +1,8 @@
-"""One recurrence: ask, run, tell, and again with another batch size if that try did not reach the target.
+"""One recurrence: ask, run, tell, and again with another batch size if that trial did not reach the target.
 
     ask ──▶ run ──▶ tell ──▶ converged ───────▶ over
      ▲                 │
-     └── tries left ───┴───▶ the last try, or every size has missed the target twice ────▶ over, failed
+     └── trials left ──┴───▶ the last trial, or every size has missed the target twice ──▶ over, failed
                              or FULL_MISSES full-length trials of a job that never converged
 
 If a run is interrupted, a later one with the same key continues its recurrence. It asks as the first one did, and the
@@ -29,7 +29,7 @@ FULL_MISSES = 3  # full-length trials of one recurrence that miss the target, wh
 
 @dataclass(frozen=True, slots=True)
 class LaunchedRecurrence:
-    """The ended tries of one recurrence."""
+    """The ended trials of one recurrence."""
 
     tries: tuple[Trial, ...]
 
@@ -43,7 +43,7 @@ class LaunchedRecurrence:
         return self.tries[-1].ending is Ending.CONVERGED
 
     def use(self, eta: float) -> Spent | None:
-        """What all tries used and their cost C_t (Equation 2), or None if that is not known."""
+        """What all trials used and their cost C_t (Equation 2), or None if that is not known."""
         tally = Tally()
         for one in self.tries:
             tally = tally.add(one.outcome, eta, one.ask.max_watts)
@@ -61,16 +61,16 @@ def recur(
     earlier: Container[int] = (),
     ever_converged: Callable[[], bool] = lambda: True,
 ) -> LaunchedRecurrence:
-    """Run one recurrence: try until the target is reached or no try is left.
+    """Run one recurrence: open trials until the target is reached or none is left.
 
     Args:
         job: The job.
-        gpus: The GPUs that each try runs on.
+        gpus: The GPUs that each trial runs on.
         run: Runs one trial and returns its outcome, which it may also have reported itself. If it raises, the trial
             is given up as LOST with the use of its last renewal, and the recurrence stays unfinished. The same holds
             if it returns LOST, but then nothing is raised.
-        max_tries: The last try runs the best size so far with no cost limit. A size whose first epoch would exceed
-            its cost limit is not run and costs nothing, but counts as a try, so that every recurrence ends.
+        max_tries: The last trial runs the best size so far with no cost limit. A size whose first epoch would exceed
+            its cost limit is not run and costs nothing, but counts as a trial, so that every recurrence ends.
         on_change: Called for each trial when it is opened and when it has ended.
         key: Identifies the recurrence, so that it can be continued. No two runs at a time may use the same key.
         earlier: Numbers of trials that were opened before this run. With a key, these are continued and not run.
@@ -95,7 +95,7 @@ def recur(
         trial = job.ask(gpus, tries[0].ask.recurrence if tries else None, max_tries, key=asked)
         on_change(Trial(ask=trial.ask, decision=trial.decision, asked=trial.asked))
         if trial.ending is not Ending.OPEN or trial.number in earlier:
-            tries.append(_given_up(job, trial) if trial.ending is Ending.OPEN else trial)
+            tries.append(_tell_lost(job, trial) if trial.ending is Ending.OPEN else trial)
             on_change(tries[-1])
             continue
         try:
@@ -115,14 +115,14 @@ def full_misses(tries: Sequence[Trial]) -> int:
     return sum(one.ending is Ending.NOT_CONVERGED for one in tries)
 
 
-def _given_up(job: RecurringJob, trial: Trial) -> Trial:
-    """The trial, told to be LOST with what it had used at its last renewal."""
+def _tell_lost(job: RecurringJob, trial: Trial) -> Trial:
+    """Tell that the trial is lost, with what it had used at its last renewal."""
     return job.tell(trial.number, job.so_far(trial.number) or Outcome(ending=Ending.LOST))
 
 
 def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]) -> None:
     """Give up a trial. This never raises, because the user must see the exception that ended it."""
     try:
-        on_change(_given_up(job, trial))
+        on_change(_tell_lost(job, trial))
     except Exception as failed:
         log.warning("trial %s could not be marked as lost; it is lost when its lease lapses: %s", trial.number, failed)

@@ -193,7 +193,7 @@ class ScriptLines(Generic[T]):
             raise seen
         return seen
 
-    def hear(self, chunk: bytes) -> None:
+    def receive(self, chunk: bytes) -> None:
         """Take a chunk that the script has written. An empty chunk means that it has closed its output."""
         self._take(chunk or b"\n")
         if not chunk:

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from zeus.client.local import LocalJobs
@@ -34,7 +35,7 @@ from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.settings import Mode
-from zeus.store import Store, open_store
+from zeus.store import open_store
 from zeus.store.address import address_of
 from zeus.trial.quick_profile import EpochUse, EpochUses, epoch_uses
 
@@ -55,15 +56,6 @@ class SizeProfile:
     best: EpochUse | None = None  # at the job's η; None: nothing was measured
     has_limits: bool = False  # whether several power limits could be compared
     failure: str = ""  # why nothing was measured
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What one start of the command has shown."""
-
-    told: Outcome | None = None  # what it measured
-    steps: int | None = None  # of an epoch
-    crashed: FinishedTrial | None = None  # None: it did not crash
 
 
 class SizeProfiler:
@@ -115,90 +107,70 @@ class SizeProfiler:
         log.unlink(missing_ok=True)
         store = open_store(url)
         self._monitor.begin_window(WINDOW, sync_execution=False, restart=True)
-        seen, failure = _Seen(), ""
+        outcome, failure = Outcome(ending=Ending.LOST), ""
         try:
-            seen = self._start(size, store, url, folder, log)
-            failure = "" if seen.crashed is None else _crashed(size, seen.crashed)
+            ran = self._until_it_fits(size, LocalJobs(store), url, folder, log)
+            outcome, failure = ran.outcome, _failure(size, ran)
         except LaunchError as failed:
             failure = str(failed)
         finally:
             window = self._monitor.end_window(WINDOW, sync_execution=False, cancel=True)
             store.close()
         used = window.use(self._launcher.gpus.include)
-        found = folder.profile()
-        uses = EpochUses()
+        measured, found, uses = folder.measured(), folder.profile(), EpochUses()
         if not failure:
-            profile, told = None if found is None else found[1], seen.told
-            epochs = 0 if told is None else told.epochs
-            uses = epoch_uses(() if told is None else told.stretches, profile, seen.steps, epochs)
+            steps = None if measured is None else measured[1]
+            uses = epoch_uses(outcome.stretches, None if found is None else found[1], steps, outcome.epochs)
         if not uses.at:
             return SizeProfile(size, uses, used, log, failure=failure or self._nothing(log))
         best = self._keep(size, uses, found)
         return SizeProfile(size, uses, used, log, best, has_limits=found is not None and len(uses.at) > 1)
 
-    def _start(self, size: int, store: Store, url: str, folder: ProfileFolder, log: Path) -> _Seen:
+    def _until_it_fits(self, size: int, jobs: LocalJobs, url: str, folder: ProfileFolder, log: Path) -> FinishedTrial:
         """Run the command, with `micro_batch_size = "auto"` again while it runs out of memory."""
         launcher = self._launcher
         spec = replace(
             launcher.job.spec, batch_sizes=(size,), default_batch_size=size, policy="default", baseline_every=0
         )
-        job = _WatchedJob.register(LocalJobs(store), spec)
-        trial = job.ask(launcher.gpus)
-        start: Start | None = launcher.first_start(trial)
+        job = _WatchedJob.register(jobs, spec)
+        start: Start | None = launcher.first_start(job.ask(launcher.gpus))
         while start is not None:
+            command = launcher.command(start)
             environ = launcher.environ(start, log, str(folder.path)) | {"ZEUS_STORE": url}
-            seen = self._once(launcher.command(start), environ, log, folder, job, trial)
-            start = None if seen.crashed is None else launcher.next_start(start, seen.crashed)
-        return seen
-
-    def _once(
-        self,
-        command: list[str],
-        environ: dict[str, str],
-        log: Path,
-        folder: ProfileFolder,
-        job: RecurringJob,
-        trial: Trial,
-    ) -> _Seen:
-        if self._launcher.file.metrics is None:
-            return self._run(command, environ, log, folder, job, trial)
-        watcher = Watcher(
-            job=job,
-            monitor=self._monitor,
-            metrics=self._launcher.file.metrics,
-            mode=self._launcher.mode,
-            most_seconds=self._most_seconds,
-        )
-        ran = watcher.run(trial, command, environ, log)
-        return _Seen(ran.outcome, crashed=ran if ran.outcome.ending is Ending.CRASHED else None)
+            if launcher.file.metrics is None:
+                ran = self._run(command, environ, log, folder, partial(job.trial, start.trial.number))
+            else:
+                watcher = Watcher(
+                    job=job,
+                    monitor=self._monitor,
+                    metrics=launcher.file.metrics,
+                    mode=launcher.mode,
+                    most_seconds=self._most_seconds,
+                )
+                ran = watcher.run(start.trial, command, environ, log)
+            start = launcher.next_start(start, ran)
+        return ran
 
     def _run(
-        self,
-        command: list[str],
-        environ: dict[str, str],
-        log: Path,
-        folder: ProfileFolder,
-        job: RecurringJob,
-        trial: Trial,
-    ) -> _Seen:
+        self, command: list[str], environ: dict[str, str], log: Path, folder: ProfileFolder, trial: Callable[[], Trial]
+    ) -> FinishedTrial:
+        """Run a script that uses Zeus. It ends itself once enough is measured."""
         began, late = time.monotonic(), False
         with Child(command, environ, log) as child:
             while (status := child.wait(LOOK_SECONDS)) is None and not late:
                 late = time.monotonic() - began >= self._most_seconds
             if late and status is None:
                 child.end(signal.SIGTERM)
-        measured = folder.measured()
-        if measured is not None:
-            return _Seen(*measured)
+        if (measured := folder.measured()) is not None:
+            return FinishedTrial(measured[0], log)
         if late:
             raise LaunchError(f"not enough steps ended within {self._most_seconds:g} s")
         assert status is not None
         child.check(status)
-        told = job.trial(trial.number).outcome  # the training was over before enough was measured
+        told = trial().outcome  # the training was over before enough was measured
         if status and told is None:
-            outcome = Outcome(ending=Ending.CRASHED)
-            return _Seen(crashed=FinishedTrial(outcome, log, None, status, child.end_of_output))
-        return _Seen(told)
+            return FinishedTrial(Outcome(ending=Ending.CRASHED), log, None, status, child.end_of_output)
+        return FinishedTrial(told or Outcome(ending=Ending.LOST), log)
 
     def _keep(self, size: int, uses: EpochUses, found: tuple[ProfileKey, PowerProfile] | None) -> EpochUse:
         """Store the profile, and what an epoch uses at the limit that `zeus run` will use. Returns the best limit."""
@@ -242,8 +214,10 @@ class _WatchedJob(RecurringJob):
         return so_far.epochs < WATCHED_EPOCHS
 
 
-def _crashed(size: int, ran: FinishedTrial) -> str:
-    """Why a command that crashed did so."""
+def _failure(size: int, ran: FinishedTrial) -> str:
+    """Why a command crashed; empty: it did not."""
+    if ran.exit_code is None or ran.outcome.ending is not Ending.CRASHED:
+        return ""
     if ran.crash(size).for_want_of_memory:
         return f"it does not fit in memory. Its output is in {ran.log}."
     last = next((line for line in reversed(ran.last_lines) if line.strip()), "")

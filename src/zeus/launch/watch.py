@@ -129,8 +129,8 @@ class _Watch(Driver):
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
         try:
-            hear = _nobody if file is not None else self._lines.hear
-            with self._load, Child(command, environ, log_file, hear) as child:
+            receive = _ignore if file is not None else self._lines.receive
+            with self._load, Child(command, environ, log_file, receive) as child:
                 if file is not None:
                     self._lines.follow(file)
                 outcome = self._watch(child)
@@ -148,7 +148,7 @@ class _Watch(Driver):
             with contextlib.suppress(Exception):
                 job.renew(self._trial.number, self.engine.so_far)
             raise LaunchError(
-                f"trial {self._trial.number}: the command succeeded, but {_silence(self._by.metrics)}. "
+                f"trial {self._trial.number}: the command succeeded, but {_no_match(self._by.metrics)}. "
                 f"Its output is in {log_file}{_last_lines(child.end_of_output)}"
             )
         trial = job.trial(self._trial.number)
@@ -176,11 +176,11 @@ class _Watch(Driver):
 
     def _seen(self, child: Child) -> Iterator[tuple[Line, Measurement]]:
         """Each line that matches, with its measurement, until the script has ended."""
-        closed, began, heard = False, time.monotonic(), False
+        closed, began, matched = False, time.monotonic(), False
         while True:
-            if not heard and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
-                heard = True  # warn once
-                log.warning("trial %s is running, but so far %s", self._trial.number, _silence(self._by.metrics))
+            if not matched and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
+                matched = True  # warn once
+                log.warning("trial %s is running, but so far %s", self._trial.number, _no_match(self._by.metrics))
             if time.monotonic() - began >= self._by.most_seconds:
                 raise LaunchError(f"not enough epochs ended within {self._by.most_seconds:g} s")
             try:
@@ -193,7 +193,7 @@ class _Watch(Driver):
                 continue
             if seen is None:
                 return
-            heard = True
+            matched = True
             yield seen
 
     def _finish(self, child: Child, kindly: bool) -> None:
@@ -269,11 +269,11 @@ def _last_lines(output: str) -> str:
     return ". It ends with:\n" + "\n".join(f"  | {line}" for line in lines) if lines else ", which is empty."
 
 
-def _nobody(chunk: bytes) -> None:
+def _ignore(chunk: bytes) -> None:
     """Ignores output, because the metrics are in a file."""
 
 
-def _silence(metrics: MetricsSource) -> str:
+def _no_match(metrics: MetricsSource) -> str:
     if metrics.file:
         return f"it wrote no epoch or metric to {metrics.file}, the [metrics] file"
     regexes = f"regex = {metrics.regex!r}" + (

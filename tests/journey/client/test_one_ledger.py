@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from support.laws import examples
 from support.worlds import GPUS, LIMITS, SIZES, SPEC, World
-from zeus.cli.run import _report, _told
+from zeus.cli.run import _report, _stored
 from zeus.client.catalog import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.cost import Use
@@ -77,7 +77,7 @@ def test_run_jobs_service_and_export_tell_the_same(tmp_path: Path, runs: list[Ru
         logs=tmp_path,
         file=None,
     )
-    told, mine = _told(cast(Launcher, launcher), trials)
+    told, mine = _stored(cast(Launcher, launcher), trials)
     ran = _report(cast(Launcher, launcher), mine, told)
     served = TestClient(create(store)).get("/api/v1/jobs/asr").json()
     page = export(store).partition("window.ZEUS_DATA = ")[2].partition(";</script>")[0]

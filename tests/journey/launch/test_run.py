@@ -17,7 +17,7 @@ import pytest
 
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.cli.run import _tell, _told
+from zeus.cli.run import _print_text, _stored
 from zeus.client.api import WHOLE, Excerpt
 from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
@@ -246,8 +246,8 @@ def test_a_job_that_cannot_be_read_is_not_said_to_have_missed_its_target(
     launcher = place.launcher(monkeypatch)
     launcher.jobs = Unread(MemoryStore(), "here")
     (only,) = launcher.recur().tries
-    told, mine = _told(launcher, {only.number: only})
-    _tell(launcher, mine, told)
+    told, mine = _stored(launcher, {only.number: only})
+    _print_text(launcher, mine, told)
     said = capsys.readouterr().out
     assert "batch size 16 reached the target" in said
     assert "default: the job could not be read (the store did not answer), so there is nothing to compare with" in said

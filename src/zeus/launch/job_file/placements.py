@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_type_hints
 
 from zeus.errors import InputError, suggest
 from zeus.job.checks import is_number, is_whole
@@ -54,52 +55,137 @@ def _claims(value: Any) -> bool:
     return isinstance(value, dict) and all(_is_name(name) and _is_path(folder) for name, folder in value.items())
 
 
+def _is_image(value: Any) -> bool:
+    return _is_line(value) and not any(map(str.isspace, value))
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, str) and ARRAY.fullmatch(value) is not None
+
+
+def _is_keeper_socket(value: Any) -> bool:
+    return isinstance(value, str) and KEEPER_SOCKET.fullmatch(value) is not None
+
+
+def _is_namespace(value: Any) -> bool:
+    return _is_name(value, MOST_LABEL) and "." not in value
+
+
+def _is_some(value: Any) -> bool:
+    return is_whole(value, 1)
+
+
+def _is_count(value: Any) -> bool:
+    return is_whole(value, 0)
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value, 0)
+
+
+def _is_kind(value: Any) -> bool:
+    return value in KINDS
+
+
 LINE = (_is_line, 'a text in "quotes", on one line')
 NAMED = 'a name of small letters, digits and dashes, such as "{}"'
-PLACEMENTS: Mapping[str, Mapping[str, Kind]] = {
-    "slurm": {
-        "partition": LINE,
-        "gres": LINE,
-        "time": LINE,
-        "constraint": LINE,
-        "array": (
-            lambda value: isinstance(value, str) and ARRAY.fullmatch(value) is not None,
-            'task numbers such as "1-10", "1,3,5" or "1-10%2" (two at a time)',
-        ),
-        "nodes": (lambda value: is_whole(value, 1), "a whole number of nodes, at least 1"),
-        "options": (_options, 'a list of further options of sbatch, such as ["--qos=long"]'),
-    },
-    "ray": {
-        "address": LINE,
-        "gpus": (
-            lambda value: is_whole(value, 1),
-            "a whole number of GPUs, at least 1: Zeus measures and limits whole GPUs, so it cannot share one",
-        ),
-        "cpus": (lambda value: is_number(value, 0), "a number of CPUs, at least 0"),
-        "resources": (_amounts, 'a table of numbers above 0, such as {"accelerator_type:A100" = 0.001}'),
-    },
-    "kubernetes": {
-        "image": (
-            lambda value: _is_line(value) and not any(map(str.isspace, value)),
-            'the reference of a container image, such as "team/train:1.2"',
-        ),
-        "namespace": (lambda value: _is_name(value, MOST_LABEL) and "." not in value, NAMED.format("ml")),
-        "kind": (lambda value: value in KINDS, " or ".join(f'"{kind}"' for kind in KINDS)),
-        "schedule": (_is_line, 'the schedule of a cronjob, such as "0 3 * * *" or "@daily"'),
-        "gpus": (lambda value: is_whole(value, 0), "a whole number of GPUs"),
-        "gpu_resource": (_is_line, 'the name of a resource, such as "amd.com/gpu"'),
-        "workers": (lambda value: is_whole(value, 0), "a whole number of pods"),
-        "secret": (_is_name, "the name of a Secret that holds ZEUS_STORE, not the secret itself"),
-        "keeper_socket": (
-            lambda value: isinstance(value, str) and KEEPER_SOCKET.fullmatch(value) is not None,
+WHOLE_GPUS = "a whole number of GPUs, at least 1: Zeus measures and limits whole GPUs, so it cannot share one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSettings:
+    """[slurm]: options of sbatch."""
+
+    partition: Annotated[str | None, LINE] = None
+    gres: Annotated[str | None, LINE] = None
+    time: Annotated[str | None, LINE] = None
+    constraint: Annotated[str | None, LINE] = None
+    array: Annotated[str | None, (_is_array, 'task numbers such as "1-10", "1,3,5" or "1-10%2" (two at a time)')] = None
+    nodes: Annotated[int | None, (_is_some, "a whole number of nodes, at least 1")] = None
+    options: Annotated[Sequence[str], (_options, 'a list of further options of sbatch, such as ["--qos=long"]')] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySettings:
+    """[ray]: where the cluster is, and what a node must have.
+
+    `address` is `http://head:8265`, `head:6379` or `ray://head:10001`. Without one, RAY_ADDRESS counts, or the Ray of
+    this machine.
+    """
+
+    address: Annotated[str | None, LINE] = None
+    gpus: Annotated[int, (_is_some, WHOLE_GPUS)] = 1
+    cpus: Annotated[float, (_is_amount, "a number of CPUs, at least 0")] = 1
+    resources: Annotated[
+        Mapping[str, float], (_amounts, 'a table of numbers above 0, such as {"accelerator_type:A100" = 0.001}')
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """[kubernetes]: how the pods of a job are made. Kubernetes checks what only it can know.
+
+    Raises:
+        InputError: The image is missing, or a key is for another kind.
+    """
+
+    image: Annotated[str, (_is_image, 'the reference of a container image, such as "team/train:1.2"')] = ""
+    namespace: Annotated[str, (_is_namespace, NAMED.format("ml"))] = ""  # empty: the one that kubectl uses
+    kind: Annotated[str, (_is_kind, " or ".join(f'"{kind}"' for kind in KINDS))] = "job"
+    schedule: Annotated[str, (_is_line, 'the schedule of a cronjob, such as "0 3 * * *" or "@daily"')] = ""
+    gpus: Annotated[int, (_is_count, "a whole number of GPUs")] = 1  # of each pod
+    gpu_resource: Annotated[str, (_is_line, 'the name of a resource, such as "amd.com/gpu"')] = "nvidia.com/gpu"
+    workers: Annotated[int, (_is_count, "a whole number of pods")] = 0  # of a PyTorchJob, beside its master
+    secret: Annotated[str, (_is_name, "the name of a Secret that holds ZEUS_STORE, not the secret itself")] = (
+        "zeus-store"
+    )
+    keeper_socket: Annotated[
+        str,
+        (
+            _is_keeper_socket,
             'a path in /run/zeus or /run/zeus-NAME, such as "/run/zeus/keeper.sock": the pod gets that folder',
         ),
-        "keeper_group": (_is_id, f"the number of a group, from 1 to {MOST_ID}, not root's 0"),
-        "user": (_is_id, f"the number of a user, from 1 to {MOST_ID}, not root's 0"),
-        "node_selector": (_labels, 'a table of labels of nodes, such as {"gpu" = "a100"}'),
-        "service_account": (_is_name, NAMED.format("trainer")),
-        "claims": (_claims, 'a table of claims and absolute folders, such as {"data" = "/data"}'),
-    },
+    ] = "/run/zeus/keeper.sock"
+    keeper_group: Annotated[int, (_is_id, f"the number of a group, from 1 to {MOST_ID}, not root's 0")] = (
+        7070  # as in deploy/kubernetes/keeper.yaml
+    )
+    user: Annotated[int, (_is_id, f"the number of a user, from 1 to {MOST_ID}, not root's 0")] = 1000
+    node_selector: Annotated[Mapping[str, str], (_labels, 'a table of labels of nodes, such as {"gpu" = "a100"}')] = (
+        field(default_factory=dict)
+    )
+    service_account: Annotated[str, (_is_name, NAMED.format("trainer"))] = ""
+    claims: Annotated[  # name of a PersistentVolumeClaim -> folder in the pod
+        Mapping[str, str], (_claims, 'a table of claims and absolute folders, such as {"data" = "/data"}')
+    ] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.image:
+            raise InputError(
+                "--on kubernetes: no image is given. Name a container image that holds Zeus and your training script, "
+                "with `image` in [kubernetes] or with --set image=NAME."
+            )
+        if self.kind == "cronjob" and not self.schedule:
+            raise InputError('--on kubernetes: a cronjob needs a schedule, such as schedule = "0 3 * * *".')
+        if self.kind != "cronjob" and self.schedule:
+            raise InputError(f'--on kubernetes: schedule is for kind = "cronjob", and kind is {self.kind!r}.')
+        if self.kind != "pytorchjob" and self.workers:
+            raise InputError(f'--on kubernetes: workers is for kind = "pytorchjob", and kind is {self.kind!r}.')
+
+    @property
+    def keeper_folder(self) -> str:
+        """The folder of the keeper's socket. It is mounted whole, because a new keeper makes a new socket."""
+        return self.keeper_socket.rpartition("/")[0]
+
+
+def _kinds(settings: type[Any]) -> dict[str, Kind]:
+    """The keys of a table, and what each may hold."""
+    return {name: hint.__metadata__[0] for name, hint in get_type_hints(settings, include_extras=True).items()}
+
+
+PLACEMENTS: Mapping[str, Mapping[str, Kind]] = {
+    "slurm": _kinds(SlurmSettings),
+    "ray": _kinds(RaySettings),
+    "kubernetes": _kinds(KubernetesSettings),
 }
 
 

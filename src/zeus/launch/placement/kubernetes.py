@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from zeus.errors import InputError
+from zeus.launch.job_file.placements import KubernetesSettings
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, uses
-from zeus.launch.placement.kubernetes_manifests import JOB_FILE, KubernetesSettings, Work, render
+from zeus.launch.placement.kubernetes_manifests import JOB_FILE, Work, render
 from zeus.launch.placement.placement import Placement
 from zeus.launch.placement.submission import Submission
 from zeus.lazy import optional

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zeus.errors import DONE, FAILED, TERMINATED, InputError, LaunchError
+from zeus.launch.job_file.placements import RaySettings
 from zeus.launch.placement.placement import ClusterPlacement, Task
 from zeus.launch.placement.ray_start import leave, remove_left, variables_file
 from zeus.launch.placement.submission import Submission, carried
@@ -38,11 +39,7 @@ ENDED = {"SUCCEEDED": DONE, "STOPPED": TERMINATED, "FAILED": FAILED}
 
 
 class Ray(ClusterPlacement):
-    """A cluster of Ray. Its job is the `zeus run` itself, on a node that has what it needs.
-
-    `address` of [ray] is `http://head:8265`, `head:6379` or `ray://head:10001`. Without one, RAY_ADDRESS counts, or the
-    Ray of this machine.
-    """
+    """A cluster of Ray. Its job is the `zeus run` itself, on a node that has what it needs."""
 
     title = "Ray"
     cancels = "ray job stop"
@@ -50,11 +47,8 @@ class Ray(ClusterPlacement):
     shows_log = True
 
     def __init__(self, submission: Submission) -> None:
-        settings = submission.settings
         self._submission = submission
-        self._address: str | None = settings.get("address")
-        self._gpus, self._cpus = settings.get("gpus", 1), settings.get("cpus", 1)
-        self._resources = dict(settings.get("resources", {}))
+        self._settings = RaySettings(**submission.settings)
         self._file = variables_file(submission.run_id)
         self._run_id = run_id() or submission.run_id
         self._shown = 0  # letters of the log
@@ -62,12 +56,12 @@ class Ray(ClusterPlacement):
     @property
     def request(self) -> dict[str, Any]:
         """The arguments for `JobSubmissionClient.submit_job`. They hold no secret, because Ray shows them to all."""
-        asked = self._submission
+        asked, settings = self._submission, self._settings
         return {
             "entrypoint": entrypoint(asked.command(), str(self._file), str(asked.folder)),
-            "entrypoint_num_gpus": self._gpus,
-            "entrypoint_num_cpus": self._cpus,
-            "entrypoint_resources": self._resources,
+            "entrypoint_num_gpus": settings.gpus,
+            "entrypoint_num_cpus": settings.cpus,
+            "entrypoint_resources": dict(settings.resources),
             "submission_id": asked.run_id,
             "metadata": {"job_name": f"zeus {asked.name}"},
             "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(GRACE_SECONDS)}},
@@ -76,7 +70,7 @@ class Ray(ClusterPlacement):
     @property
     def needs(self) -> str:
         """What must be free on one node, in words."""
-        amounts = {"GPU": self._gpus, "CPU": self._cpus, **self._resources}
+        amounts = {"GPU": self._settings.gpus, "CPU": self._settings.cpus, **self._settings.resources}
         *parts, last = [f"{amount:g} {name}" for name, amount in amounts.items() if amount]
         return f"{', '.join(parts)} and {last}" if parts else last
 
@@ -118,7 +112,7 @@ class Ray(ClusterPlacement):
 
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.ERROR)
-        address = self._address
+        address = self._settings.address
         # Ray would prefer its variables to the address that was given.
         unset = {"RAY_ADDRESS": None, "RAY_API_SERVER_ADDRESS": None} if address else {}
         try:

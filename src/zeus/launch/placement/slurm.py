@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from zeus import settings
 from zeus.errors import InputError, LaunchError, NotKnown
+from zeus.launch.job_file.placements import SlurmSettings
 from zeus.launch.placement.placement import ClusterPlacement, Task
 from zeus.launch.placement.slurm_records import SACCT_FIELDS, read_sacct, read_scontrol, with_energy
 from zeus.launch.placement.slurm_script import BatchJob, batch_script
@@ -35,13 +36,14 @@ class Slurm(ClusterPlacement):
     facts = ("id", "state", "exit_code", "restarts", "nodes", "log", "comment")
 
     def __init__(self, submission: Submission) -> None:
-        submission.file.check_nodes(submission.settings.get("nodes", 1))
+        given = SlurmSettings(**submission.settings)
+        submission.file.check_nodes(given.nodes or 1)
         self._job = BatchJob(
             name=plain_name(submission.name),
             folder=str(submission.folder),
             command=submission.command(),
             run_id=submission.run_id,
-            settings=submission.settings,
+            settings=given,
         )
 
     def plan(self, as_json: bool) -> str:
@@ -71,7 +73,7 @@ class Slurm(ClusterPlacement):
     @property
     def details(self) -> Mapping[str, Any]:
         """The numbers of the tasks, if the job is an array."""
-        return {"array": self._job.settings.get("array")}
+        return {"array": self._job.settings.array}
 
 
 def find_tasks(job_id: str) -> list[Task]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from zeus.errors import InputError
+from zeus.launch.job_file.placements import SlurmSettings
 
 # Before Slurm kills a job at its time limit, it sends SIGTERM this much earlier. The command then has 20 s to end, and
 # the trial is told.
@@ -35,14 +35,14 @@ class BatchJob:
         folder: Where the command is run. The compute nodes must see it.
         command: The `zeus run` of the compute node.
         run_id: Identifies the run. A requeued job finds by it what it had begun.
-        settings: Checked keys of [slurm].
+        settings: [slurm] of the job file.
     """
 
     name: str
     folder: str
     command: Sequence[str]
     run_id: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: SlurmSettings = field(default_factory=SlurmSettings)
 
     def __post_init__(self) -> None:
         for text in (self.folder, *self.command):
@@ -53,18 +53,19 @@ class BatchJob:
     def overridden(self) -> frozenset[str]:
         """Variables that sbatch must not see, because they would win over what this job asks for.
 
-        >>> job = BatchJob(name="zeus-asr", folder="/", command=["zeus"], run_id="5f", settings={"partition": "gpu"})
+        >>> gpu = SlurmSettings(partition="gpu")
+        >>> job = BatchJob(name="zeus-asr", folder="/", command=["zeus"], run_id="5f", settings=gpu)
         >>> "SBATCH_PARTITION" in job.overridden, "SBATCH_TIMELIMIT" in job.overridden
         (True, False)
         """
-        return FIXED | {name for key, name in VALUES.items() if name and self.settings.get(key) is not None}
+        return FIXED | {name for key, name in VALUES.items() if name and getattr(self.settings, key) is not None}
 
 
 def batch_script(job: BatchJob) -> str:
     r"""The text of the script. It holds no secret: the store and the token come from the environment of `sbatch`.
 
     >>> job = BatchJob(name="zeus-asr", folder="/home/me", command=["zeus", "run", "job.toml"], run_id="5f0c",
-    ...                settings={"gres": "gpu:2", "options": ["--qos=long"]})
+    ...                settings=SlurmSettings(gres="gpu:2", options=["--qos=long"]))
     >>> print(batch_script(job))
     #!/bin/sh
     #SBATCH --job-name=zeus-asr
@@ -83,8 +84,8 @@ def batch_script(job: BatchJob) -> str:
     exec zeus run job.toml
     <BLANKLINE>
     """
-    given = {name: job.settings[name] for name in VALUES if job.settings.get(name) is not None}
-    if given.get("nodes", 1) > 1:
+    given = {name: value for name in VALUES if (value := getattr(job.settings, name)) is not None}
+    if (job.settings.nodes or 1) > 1:
         given["ntasks-per-node"] = 1  # `srun torchrun` starts one torchrun on each node
     options = [
         f"--job-name={job.name}",
@@ -94,7 +95,7 @@ def batch_script(job: BatchJob) -> str:
         "--requeue",
         "--open-mode=append",
         f"--signal=B:TERM@{GRACE_SECONDS}",
-        *job.settings.get("options", ()),  # last, because the last of two equal options counts
+        *job.settings.options,  # last, because the last of two equal options counts
     ]
     lines = [
         "#!/bin/sh",

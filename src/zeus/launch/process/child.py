@@ -34,7 +34,7 @@ class Child:
         command: Run without a shell, in the current folder.
         environ: Its whole environment.
         log: File for its output.
-        hear: Called on another thread with each chunk of its output, and with an empty one at the end.
+        receive: Called on another thread with each chunk of its output, and with an empty one at the end.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Child:
         command: Sequence[str],
         environ: Mapping[str, str],
         log: Path,
-        hear: Callable[[bytes], None] = lambda chunk: None,
+        receive: Callable[[bytes], None] = lambda chunk: None,
     ) -> None:
         self._limits = limits = settings.time_limits()
         seconds = guard.Times(limits.grace, limits.leftovers, limits.killed)
@@ -71,7 +71,7 @@ class Child:
             os.close(written)
         self.log = log
         self._kept = LogFile(log)
-        self._output = Output(output, self._kept, hear)
+        self._output = Output(output, self._kept, receive)
 
     def wait(self, seconds: float) -> int | None:
         """Its exit status as in a shell, or None while it or a process that it started is running."""

@@ -35,11 +35,13 @@ class Output:
     Args:
         descriptor: File descriptor to read from. It is closed at the end.
         log_file: The log.
-        hear: Called with each chunk, and with an empty one at the end.
+        receive: Called with each chunk, and with an empty one at the end.
     """
 
-    def __init__(self, descriptor: int, log_file: LogFile, hear: Callable[[bytes], None] = lambda chunk: None) -> None:
-        self._descriptor, self._log, self._hear = descriptor, log_file, hear
+    def __init__(
+        self, descriptor: int, log_file: LogFile, receive: Callable[[bytes], None] = lambda chunk: None
+    ) -> None:
+        self._descriptor, self._log, self._receive = descriptor, log_file, receive
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="zeus-output", daemon=True)
         self._thread.start()
@@ -53,18 +55,18 @@ class Output:
         try:
             for chunk in self._chunks():
                 self._log.write(chunk)
-                self._tell(chunk)
+                self._pass_on(chunk)
         finally:
             os.close(self._descriptor)
             self._log.close()
-            self._tell(b"")
+            self._pass_on(b"")
 
-    def _tell(self, chunk: bytes) -> None:
+    def _pass_on(self, chunk: bytes) -> None:
         try:
-            self._hear(chunk)
+            self._receive(chunk)
         except Exception:  # the command must never wait for somebody to read
             log.exception("the output is still logged, but not read for metrics any more")
-            self._hear = lambda chunk: None
+            self._receive = lambda chunk: None
 
     def _chunks(self) -> Iterator[bytes]:
         """Chunks until the output is closed, or after `close` what was written before it.
@@ -108,7 +110,7 @@ class LogFile:
             return
         try:
             if self._missing and len(chunk) <= self._left(self._file):
-                self._say_missing(self._file)
+                self._note_missing(self._file)
             if len(chunk) > self._left(self._file):
                 self._missing += len(chunk)
                 self._warn("the disk is almost full")
@@ -124,7 +126,7 @@ class LogFile:
             return
         try:
             if self._missing:
-                self._say_missing(self._file)
+                self._note_missing(self._file)
         except OSError as failed:
             self._warn(failed.strerror)
         finally:
@@ -151,7 +153,7 @@ class LogFile:
             self._room -= written
             data = data[written:]
 
-    def _say_missing(self, file: int) -> None:
+    def _note_missing(self, file: int) -> None:
         missing, self._missing = self._missing, 0
         self._put(file, _note(missing))
 

@@ -13,7 +13,7 @@ import pytest
 from support.keeper_container import ENTER, contained, needs_unshare
 from support.keeper_place import Place, nvidia, says
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.placement.kubernetes_manifests import KubernetesSettings
+from zeus.launch.job_file.placements import KubernetesSettings
 
 USUAL = KubernetesSettings(image="train")
 # Speaks the protocol by hand: the user of a pod cannot read this project's folder on every machine.

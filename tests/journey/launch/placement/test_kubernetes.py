@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from zeus import __version__
 from zeus.cli.main import main
+from zeus.launch.job_file.placements import KubernetesSettings
 from zeus.launch.placement.kubernetes import to_yaml
-from zeus.launch.placement.kubernetes_manifests import KubernetesSettings, Work, render
+from zeus.launch.placement.kubernetes_manifests import Work, render
 
 yaml = pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")

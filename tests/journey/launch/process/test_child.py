@@ -80,7 +80,7 @@ def follow(written: bytes, log: Path, metrics: MetricsSource) -> Iterator[list[L
     """The lines of an output that nobody ends."""
     there, here = os.pipe()
     lines, found = ScriptLines(reader_of(metrics), lambda: None), list[Line]()
-    output = Output(there, LogFile(log), lines.hear)
+    output = Output(there, LogFile(log), lines.receive)
     os.write(here, written)
     try:
         output.close()

@@ -158,10 +158,10 @@ def test_an_expression_that_takes_too_long_for_every_line_ends_the_run_with_what
 
 def test_lines_that_come_after_the_end_are_counted_and_belong_to_no_trial() -> None:
     lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
-    lines.hear(b"acc=0.5\n")
+    lines.receive(b"acc=0.5\n")
     lines.close()
     for chunk in (b"acc=0.6\nacc=0.7", b""):
-        lines.hear(chunk)
+        lines.receive(chunk)
     assert [lines.next(0), lines.next(0)] == [(Line("1", 0.5), None), None]
     assert lines.lines == 3
 
@@ -215,9 +215,9 @@ def test_a_line_without_end_takes_little_memory_wherever_it_comes_from(tmp_path:
     def hear() -> None:
         lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
         for _ in range(1000):
-            lines.hear(b"x" * 65_536)
-        lines.hear(b"\nacc=0.5")
-        lines.hear(b"")
+            lines.receive(b"x" * 65_536)
+        lines.receive(b"\nacc=0.5")
+        lines.receive(b"")
         lines.close()
         assert lines.next(PATIENCE_SECONDS) == (Line("1", 0.5), None)
 
@@ -227,8 +227,8 @@ def test_a_line_without_end_takes_little_memory_wherever_it_comes_from(tmp_path:
 
 def test_of_a_long_line_the_beginning_is_looked_at() -> None:
     lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
-    lines.hear(b"acc=0.5 " + b"x" * LONGEST + b" acc=0.6\n" + b"x" * 10 * LONGEST + b"acc=0.7\nacc=0.8\n")
-    lines.hear(b"")
+    lines.receive(b"acc=0.5 " + b"x" * LONGEST + b" acc=0.6\n" + b"x" * 10 * LONGEST + b"acc=0.7\nacc=0.8\n")
+    lines.receive(b"")
     lines.close()
     assert [lines.next(0), lines.next(0), lines.next(0)] == [(Line("1", 0.5), None), (Line("2", 0.8), None), None]
 

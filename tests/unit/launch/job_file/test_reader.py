@@ -136,7 +136,7 @@ WRONG = [
     ("batch_sizes", 'batch_sizes = ["8", 32]', "give a list of whole numbers"),
     ("higher_is_better", 'higher_is_better = "yes"', "give true or false"),
     ("policy", 'policy = "papre"', "Did you mean 'paper'?"),
-    ("policy", 'start = "best"', "start = 'best': give \"default\" or \"profiled\"."),
+    ("policy", 'start = "best"', 'start = \'best\': give "default" or "profiled".'),
     ("power_limits", "power_limits = [100, 100]", "watts above 0, each once"),
     ("max_tries", "max_tries = 0", "a whole number from 1 to 2**53"),
     ("max_epochs", f"max_epochs = {2**60}", "give a whole number of at most 2**53 (9007199254740992)"),

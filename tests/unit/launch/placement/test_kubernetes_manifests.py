@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.client.resilient.retry import look
 from zeus.errors import InputError
-from zeus.launch.job_file.placements import KINDS
+from zeus.launch.job_file.placements import KINDS, KubernetesSettings
 from zeus.launch.placement.kubernetes_manifests import (
     GRACE_SECONDS,
     MOST_NAME,
-    KubernetesSettings,
     Work,
     dns_label,
     render,

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
+from zeus.launch.job_file.placements import SlurmSettings
 from zeus.launch.placement.slurm_script import BatchJob, batch_script
 from zeus.launch.placement.submission import plain_name
 
@@ -19,7 +20,11 @@ PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size
 
 def job(command: list[str] | None = None, folder: str = "/home/me", name: str = "asr", **settings: Any) -> BatchJob:
     return BatchJob(
-        name=name, folder=folder, command=command or ["zeus", "run", "job.toml"], run_id="5f0c", settings=settings
+        name=name,
+        folder=folder,
+        command=command or ["zeus", "run", "job.toml"],
+        run_id="5f0c",
+        settings=SlurmSettings(**settings),
     )
 
 
