@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from zeus.errors import InputError, suggest
 
@@ -65,6 +65,11 @@ class TomlReader:
     def _raise(self) -> None:
         if self._wrong:
             raise InputError("\n".join(self._mistakes()))
+
+
+def kinds_of(table: type[Any]) -> dict[str, Kind]:
+    """The keys of a table and what each may hold, from a dataclass whose fields are `Annotated[type, kind]`."""
+    return {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
 
 
 def shown(value: Any) -> str:

@@ -6,11 +6,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from zeus.errors import InputError, suggest
 from zeus.job.checks import is_number, is_whole
-from zeus.toml_reader import Kind
+from zeus.toml_reader import Kind, kinds_of
 
 KINDS = ("job", "cronjob", "pytorchjob")
 ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
@@ -177,15 +177,10 @@ class KubernetesSettings:
         return self.keeper_socket.rpartition("/")[0]
 
 
-def _kinds(settings: type[Any]) -> dict[str, Kind]:
-    """The keys of a table, and what each may hold."""
-    return {name: hint.__metadata__[0] for name, hint in get_type_hints(settings, include_extras=True).items()}
-
-
 PLACEMENTS: Mapping[str, Mapping[str, Kind]] = {
-    "slurm": _kinds(SlurmSettings),
-    "ray": _kinds(RaySettings),
-    "kubernetes": _kinds(KubernetesSettings),
+    "slurm": kinds_of(SlurmSettings),
+    "ray": kinds_of(RaySettings),
+    "kubernetes": kinds_of(KubernetesSettings),
 }
 
 

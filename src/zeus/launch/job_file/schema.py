@@ -8,12 +8,9 @@ from typing import Any, get_args, get_type_hints
 from zeus.job import JobSpec
 from zeus.job.checks import is_number, is_whole
 from zeus.launch.job_file.placements import PLACEMENTS
-from zeus.launch.job_file.values import AUTO
+from zeus.launch.job_file.values import AUTO, LearningRate, MetricsSource
 from zeus.settings import Mode
-from zeus.toml_reader import Kind
-from zeus.training.learning_rate import RULES
-
-EPOCH_LINES = ("", "begin", "end")
+from zeus.toml_reader import Kind, kinds_of
 
 
 def _int(value: Any) -> bool:
@@ -40,7 +37,6 @@ def _rate(value: Any) -> bool:
 
 
 TEXT = (lambda value: isinstance(value, str) and bool(value.strip()), 'a text in "quotes"')
-ANY_TEXT = (lambda value: isinstance(value, str), 'a text in "quotes"')
 NUMBER = (is_number, "a number")
 WHOLE = (_int, "a whole number")
 YES_NO = (lambda value: isinstance(value, bool), "true or false")
@@ -91,10 +87,8 @@ TOP: Mapping[str, Kind] = {
 }
 TABLES: Mapping[str, Mapping[str, Kind]] = {
     **PLACEMENTS,
-    "learning_rate": {
-        "base": (lambda value: is_number(value) and value > 0, "a number above 0"),
-        "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),
-    },
+    "learning_rate": kinds_of(LearningRate),
+    "metrics": kinds_of(MetricsSource),
     "baseline": {
         "every": (lambda value: is_whole(value, 0), "a whole number of recurrences up to 2**53, or 0 for never"),
     },
@@ -103,13 +97,6 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
         "price": (_rate, "a number, or the name of a CSV or JSON file of hourly values"),
         "carbon": (_rate, "a number, or the name of a CSV or JSON file of hourly values"),
         "currency": TEXT,
-    },
-    "metrics": {
-        "regex": ANY_TEXT,
-        "epoch_regex": ANY_TEXT,
-        "file": ANY_TEXT,
-        "samples": ANY_TEXT,
-        "epoch_line": (lambda value: value in EPOCH_LINES, '"begin" or "end", or leave it out'),
     },
 }
 NEEDED = ("name", "command", "batch_sizes", "default_batch_size", "target_metric", "max_epochs")

@@ -7,12 +7,13 @@ import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, JobSpec
+from zeus.job.checks import is_number
 from zeus.settings import Mode, ProfilingPlan
-from zeus.training.learning_rate import scale
+from zeus.training.learning_rate import RULES, scale
 from zeus.training.micro_batch import BatchSplit, split
 
 SPLIT_PLACEHOLDERS = ("per_device_batch_size", "accumulation_steps")
@@ -29,23 +30,43 @@ PLACEHOLDERS = (
 AUTO = "auto"  # micro_batch_size: as many samples as fit in memory
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_above(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+def _is_rule(value: Any) -> bool:
+    return isinstance(value, str) and value in RULES
+
+
+def _is_epoch_line(value: Any) -> bool:
+    return value in ("", "begin", "end")
+
+
+TEXT = (_is_text, 'a text in "quotes"')
+
+
 @dataclass(frozen=True, slots=True)
 class LearningRate:
     """[learning_rate]: the learning rate at the default batch size, and how it grows with the size."""
 
-    base: float
-    rule: str = "sqrt"
+    base: Annotated[float, (_is_above, "a number above 0")]
+    rule: Annotated[str, (_is_rule, " or ".join(f'"{rule}"' for rule in RULES))] = "sqrt"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
     """[metrics]: where to find the epochs and metrics of an unmodified script."""
 
-    regex: str = ""
-    epoch_regex: str = ""
-    file: str = ""
-    samples: str = ""  # expression that finds the samples of an epoch, so that growing data are seen
-    epoch_line: str = ""  # whether an epoch line begins or ends its epoch; empty: found out from the other lines
+    regex: Annotated[str, TEXT] = ""
+    epoch_regex: Annotated[str, TEXT] = ""
+    file: Annotated[str, TEXT] = ""
+    samples: Annotated[str, TEXT] = ""  # expression that finds the samples of an epoch, so that growing data are seen
+    # Whether an epoch line begins or ends its epoch; empty: found out from the other lines.
+    epoch_line: Annotated[str, (_is_epoch_line, '"begin" or "end", or leave it out')] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,7 @@ WRONG = [
     ("command", "command = ''", "give a text"),
     ("base = 4e-5", "base = 0", "base = 0: give a number above 0"),
     ("rule", 'rule = "squared"', 'give "sqrt" or "linear" or "none"'),
+    ("rule", 'rule = ["sqrt"]', 'give "sqrt" or "linear" or "none"'),
     ("rule", 'rules = "sqrt"', "rules is not known in [learning_rate]. Did you mean 'rule'?"),
     ("regex", "regex = 'val_acc=[0-9.]+'", "has 0 groups"),
     ("regex", "regex = '(val|test)_acc=([0-9.]+)'", "use (?:...) for other groups"),
