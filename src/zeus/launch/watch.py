@@ -202,7 +202,7 @@ class _Watch(Driver):
         while (left := deadline - time.monotonic()) > 0 and child.wait(0.0) is None:
             try:
                 seen = self._lines.next(min(left, LOOK_SECONDS))
-            except queue.Empty:
+            except (queue.Empty, LaunchError):  # lines that cannot be read do not matter any more
                 continue
             if seen is None:  # it has closed its output, so it is about to end
                 child.wait(left)

@@ -156,6 +156,14 @@ def test_an_expression_that_takes_too_long_for_every_line_ends_the_run_with_what
     assert "Avoid a repeat inside a repeat" in done.stderr
 
 
+def test_lines_that_take_too_long_after_the_target_was_reached_do_not_cost_the_trial(place: Place) -> None:
+    place.script(after=f"for _ in range(20): {SLOW}\ntime.sleep(3)\nopen('model', 'w').close()", epochs=4)
+    place.job(batch_sizes=[16], metrics=r"regex = '(?:x+x+)+=\S|acc=(\S+)'")
+    report = place.report(ZEUS_TIME_LIMITS=limits(line=0.05))
+    assert [one["ending"] for one in tries(report)] == ["converged"]
+    assert (place.folder / "model").exists()
+
+
 def test_lines_that_come_after_the_end_are_counted_and_belong_to_no_trial() -> None:
     lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
     lines.receive(b"acc=0.5\n")
