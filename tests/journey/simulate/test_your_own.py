@@ -15,7 +15,10 @@ import pytest
 from support.paths import ROOT, SOURCES
 from support.waiting import PATIENCE_SECONDS
 
-PAGE = (ROOT / "docs" / "your-own.md").read_text("utf-8")
+INCLUDED = re.compile(r'^--8<-- "(.+)"\n', re.MULTILINE)
+PAGE = INCLUDED.sub(
+    lambda found: (ROOT / found[1]).read_text("utf-8"), (ROOT / "docs" / "your-own.md").read_text("utf-8")
+)
 FILE = re.compile(r'^```\w+ title="(\S+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
 pytest.importorskip("matplotlib", reason="pictures need the extra `plots`")
