@@ -30,26 +30,41 @@ def install_command(extra: str = "", *options: str) -> str:
     return " ".join(["pip", "install", *options, *(["-e"] if is_editable else []), wanted])
 
 
-def damage() -> str | None:
-    """What is wrong with the package beside this module, in one sentence; None if nothing is."""
+class Damage(str):
+    """What is wrong with the package, in a sentence, and the commands that mend it."""
+
+    commands: tuple[str, ...]
+
+    def __new__(cls, sentence: str, *commands: str) -> Damage:
+        found = super().__new__(cls, sentence)
+        found.commands = commands
+        return found
+
+
+def damage() -> Damage | None:
+    """What is wrong with the package beside this module. None if nothing is."""
     if not os.path.isfile(os.path.join(_PACKAGE, "__init__.py")):
-        return (
+        again = install_command("", "--force-reinstall", "--no-deps")
+        return Damage(
             f"files of {DISTRIBUTION} are missing in {_PACKAGE}, because another distribution of that package was "
-            f"removed: mend it with `{install_command('', '--force-reinstall', '--no-deps')}`"
+            f"removed: mend it with `{again}`",
+            again,
         )
     if not any(os.path.exists(os.path.join(_PACKAGE, name)) for name in THEIRS):
         return None
     found = _others()
     named = " and ".join(f"{name} {version}" for name, version in found.items()) or "another distribution"
-    remove = f"pip uninstall -y {' '.join([*(found or OTHERS), DISTRIBUTION])}"
-    return (
+    remove, install = f"pip uninstall -y {' '.join([*(found or OTHERS), DISTRIBUTION])}", install_command()
+    return Damage(
         f"{DISTRIBUTION} and {named} have overwritten each other's files in {_PACKAGE}: remove both with `{remove}`, "
-        f"and install the one that you want, this one with `{install_command()}`"
+        f"and install the one that you want, this one with `{install}`",
+        remove,
+        install,
     )
 
 
-def hidden() -> str | None:
-    """Which other package of the name `zeus` Python finds before ours, in one sentence; None if it finds ours."""
+def hidden() -> Damage | None:
+    """Which other package of the name `zeus` Python finds before ours. None if it finds ours."""
     from importlib.util import find_spec
 
     spec = find_spec("zeus")
@@ -59,7 +74,7 @@ def hidden() -> str | None:
     found = _others()
     named = " and ".join(f"{name} {version}" for name, version in found.items()) or "another package"
     remove = f"pip uninstall -y {' '.join(found or OTHERS)}"
-    return f"{named} at {origin} hides the package of {DISTRIBUTION}: remove it with `{remove}`"
+    return Damage(f"{named} at {origin} hides the package of {DISTRIBUTION}: remove it with `{remove}`", remove)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,9 @@ import click
 
 import zeus_energy
 from zeus import __version__, settings
-from zeus.cli import env as report
-from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
+from zeus.cli import node
+from zeus.cli.doctor_checks import Check, Health, Mistake, NodeFacts, examine
+from zeus.cli.format import plural
 from zeus.cli.output import print_json
 from zeus.errors import DONE, FAILED
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30.0
 UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 INSTALLERS = ("apt-get", "dnf", "zypper")
+MASKS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+PCI = Path("/sys/bus/pci/devices")
+DISPLAY = "0x03"  # the class of what shows or computes pictures
+VENDORS = ("0x10de", "0x1002")  # NVIDIA, AMD
 
 
 @click.command()
@@ -53,13 +58,13 @@ def doctor(as_json: bool, timeout: float) -> None:
     host, stamp = platform.node(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if as_json:
         fields = {"zeus": __version__, "host": host, "time": stamp, "ok": is_ok}
-        print_json({**fields, "checks": [check.to_json() for check in checks]})
+        print_json({**fields, "checks": [check._asdict() for check in checks]})
     else:
         click.echo(f"Zeus {__version__} on {host}, {stamp}")
         for check in checks:
             _print_check(check)
         broken = sum(check.state is Health.BROKEN for check in checks)
-        click.echo("Nothing is broken." if is_ok else f"{broken} check{'s' * (broken > 1)} failed.")
+        click.echo("Nothing is broken." if is_ok else f"{plural(broken, 'check')} failed.")
     sys.stdout.flush()
     sys.exit(DONE if is_ok else FAILED)
 
@@ -78,25 +83,28 @@ def _print_check(check: Check) -> None:
 def node_facts(timeout: float) -> NodeFacts:
     """Ask the node, each part for at most so many seconds."""
     from zeus.device import container
-    from zeus.device.keeper.policy import policy_of
+    from zeus.device.keeper.policy import policy_of, user_name
     from zeus.store.sql.upgrade import HEAD
 
-    found = ask_all({"devices": _devices, "store": report.store}, timeout)
-    devices = found["devices"]
+    found = ask_all({"The GPU driver or the keeper": node.devices, "The store": node.store}, timeout)
+    devices, store = found.values()
     policy = policy_of(settings.HERE.policy_file())
-    gpus = [] if isinstance(devices, str) else devices["gpus"]
+    gpus = devices.gpus if isinstance(devices, node.Devices) else []
     return NodeFacts(
         devices=devices,
-        store=found["store"],
+        store=store,
         damage=zeus_energy.damage() or zeus_energy.hidden(),
-        mistakes=(*settings.HERE.mistakes(), *_missing_group(policy), *_open_token(settings.token_file())),
+        mistakes=tuple(_mistakes(policy)),
+        is_closed=bool(policy.closed),
         is_root=os.geteuid() == 0,
-        user=_user(),
+        user=user_name(os.getuid()),
         has_systemd=Path("/run/systemd/system").is_dir(),
         has_unit=_is_unit("zeus-keeper"),
         has_service_unit=_is_unit("zeus-serve"),
-        container=container.mark(),
-        masked=_masked(),
+        in_container=container.mark() is not None,
+        has_card=_has_card(),
+        masked=next((name for name in MASKS if settings.HERE.get(name) == ""), ""),
+        why_none="" if gpus or not isinstance(devices, node.Devices) else _why_none(),
         installer=next((f"{one} install" for one in INSTALLERS if shutil.which(one)), "apt-get install"),
         read_only=settings.why_read_only(),
         newest=HEAD,
@@ -106,82 +114,74 @@ def node_facts(timeout: float) -> NodeFacts:
     )
 
 
-def _is_unit(name: str) -> bool:
-    return any(Path(folder, f"{name}.service").exists() for folder in UNITS)
-
-
 def ask_all(questions: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
-    """The answers, asked for at once. An error or a missing answer becomes a sentence.
+    """The answers by who was asked, all at once. What was raised is the answer; so is a TimeoutError.
 
     The threads are daemons: nothing can end a call that hangs in a driver, and the command must end all the same.
     """
     answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-    def ask(name: str, question: Callable[[], Any]) -> None:
+    def ask(who: str, question: Callable[[], Any]) -> None:
         try:
-            answers.put((name, question()))
+            answers.put((who, question()))
         except Exception as failed:
-            answers.put((name, str(failed) or type(failed).__name__))
+            answers.put((who, failed))
 
-    for name, question in questions.items():
-        threading.Thread(target=ask, args=(name, question), daemon=True).start()
-    found: dict[str, Any] = {}
+    for who, question in questions.items():
+        threading.Thread(target=ask, args=(who, question), daemon=True).start()
+    found: dict[str, Any] = {who: TimeoutError(f"{who} did not answer within {timeout:g} s.") for who in questions}
     deadline = time.monotonic() + timeout
-    while len(found) < len(questions):
-        try:
-            name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        found[name] = answer
-    silent = f"did not answer within {timeout:g} s."
-    words = {"devices": "The GPU driver or the keeper", "store": "The store"}
-    return {name: found.get(name, f"{words.get(name, name)} {silent}") for name in questions}
+    with contextlib.suppress(queue.Empty):
+        for _ in questions:
+            who, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            found[who] = answer
+    return found
 
 
-def _devices() -> dict[str, Any]:
-    """The devices, and if there is no GPU, why."""
-    from zeus.device.find import why_none
-
-    found = report.devices()
-    if found["gpus"]:
-        return found
-    return {**found, "why_none": " ".join(f"{text[:1].upper()}{text[1:]}" for text in why_none())}
-
-
-def _missing_group(policy: KeeperPolicy) -> list[str]:
-    """What is wrong if the policy is for a group that does not exist. The default group need not."""
+def _mistakes(policy: KeeperPolicy) -> Iterator[Mistake]:
+    """What is wrong in the configuration files, with the policy's group, and with the token's file."""
     from zeus.device.keeper.policy import DEFAULT_GROUP, group_id
 
-    if policy.group == DEFAULT_GROUP or group_id(policy.group) is not None:
-        return []
-    what = f"group = '{policy.group}' in [keeper]: this machine has no such group, so only root may set power limits."
-    return [f"{settings.HERE.policy_file().path}: {what} Run `groupadd --system {policy.group}`."]
-
-
-def _open_token(path: Path | None) -> list[str]:
-    """What is wrong if every user can read the token."""
+    for file in settings.HERE.files():
+        for text in file.mistakes:
+            yield Mistake(text, file.mend or f"editor {file.path}")
+    if policy.group != DEFAULT_GROUP and group_id(policy.group) is None:  # the default group need not exist
+        mend, path = f"groupadd --system {policy.group}", settings.HERE.policy_file().path
+        what = f"group = '{policy.group}' in [keeper]: this machine has no such group"
+        yield Mistake(f"{path}: {what}, so only root may set power limits. Run `{mend}`.", mend)
+    token = settings.token_file()
     with contextlib.suppress(OSError):  # that it cannot be read is said about the store
-        if path is not None and path.stat().st_mode & stat.S_IROTH:
-            return [f"{path}: every user can read this token, and so use it. Run `chmod o-r {path}`."]
-    return []
+        if token is not None and token.stat().st_mode & stat.S_IROTH:
+            mend = f"chmod o-r {token}"
+            yield Mistake(f"{token}: every user can read this token, and so use it. Run `{mend}`.", mend)
 
 
-def _on_each(bound: Bound | None, gpus: list[dict[str, Any]]) -> dict[str, float]:
+def _is_unit(name: str) -> bool:
+    return any(Path(folder, f"{name}.service").exists() for folder in UNITS)
+
+
+def _has_card() -> bool:
+    """Whether a card of NVIDIA or AMD is plugged in. True if that cannot be seen."""
+    try:
+        cards = list(PCI.iterdir())
+        return any(
+            (card / "class").read_text().startswith(DISPLAY) and (card / "vendor").read_text().strip() in VENDORS
+            for card in cards
+        )
+    except OSError:
+        return True
+
+
+def _why_none() -> str:
+    from zeus.device.find import why_none
+
+    return " ".join(f"{text[:1].upper()}{text[1:]}" for text in why_none())
+
+
+def _on_each(bound: Bound | None, gpus: list[node.GpuFacts]) -> dict[str, float]:
     """What a bound is on each card, in watts by UUID."""
     from zeus.device.keeper.policy import watts_of
 
-    known = [gpu for gpu in gpus if gpu["max_watts"] is not None]
-    return {} if bound is None else {gpu["uuid"]: watts_of(bound, gpu["max_watts"]) for gpu in known}
-
-
-def _user() -> str:
-    from zeus.device.keeper.policy import user_name
-
-    return user_name(os.getuid())
-
-
-def _masked() -> str:
-    """The variable that hides all GPUs. Empty if none does."""
-    return next(
-        (name for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if settings.HERE.get(name) == ""), ""
-    )
+    if bound is None:
+        return {}
+    return {gpu.uuid: watts_of(bound, gpu.max_watts) for gpu in gpus if gpu.max_watts is not None}

@@ -143,16 +143,16 @@ class Connection:
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as wrong:
             raise StoreError(f"sent an answer that Zeus cannot read ({wrong})") from wrong
 
-    def trouble(self) -> str | None:
-        """Why a training could not use the service, for `zeus env`; None if it could."""
-        try:
-            with at_most(settings.time_limits().store_answer):
-                scope = self.call("GET", "/me", lambda data: data["scope"])
-        except (InputError, StoreError) as wrong:
-            return str(wrong)
+    def check(self) -> None:
+        """Raise unless a training could use the service. It is not waited for longer than a training would wait."""
+        with at_most(settings.time_limits().store_answer):
+            scope = self.call("GET", "/me", lambda data: data["scope"])
         if scope is None:
-            return f"the service {self.address} does not accept this client: set ZEUS_TOKEN to one of its tokens."
-        return None if scope != "read" else f"the token for {self.address} may only read; training needs `report`."
+            raise NotAllowed(
+                f"the service {self.address} does not accept this client: set ZEUS_TOKEN to one of its tokens."
+            )
+        if scope == "read":
+            raise NotAllowed(f"the token for {self.address} may only read; training needs `report`.")
 
 
 def of_job(job_id: str, rest: str = "") -> str:

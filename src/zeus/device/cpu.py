@@ -134,11 +134,14 @@ def why_not(root: Path | str = POWERCAP, read: Read = Path.read_text) -> str:
     packages = cpu_packages(root, read)
     if not packages:
         return f"No CPU energy: {root} shows no CPU package, as in most containers and virtual machines."
-    return why_unreadable(packages)
+    return why_unreadable(packages)[0]
 
 
-def why_unreadable(packages: Iterable[CpuPackage]) -> str:
-    """One sentence on why a counter of these packages cannot be read, DRAM included. Empty if all can."""
+def why_unreadable(packages: Iterable[CpuPackage]) -> tuple[str, list[Path]]:
+    """One sentence on why a counter of these packages cannot be read, DRAM included, and those that only root may read.
+
+    Both are empty if all can be read.
+    """
     locked: list[Path] = []
     for counter in (one for package in packages for one in (package.cpu, package.dram) if one is not None):
         try:
@@ -147,8 +150,8 @@ def why_unreadable(packages: Iterable[CpuPackage]) -> str:
             if isinstance(counter, Domain):
                 locked.append(counter.counter)
         except DeviceError as error:
-            return f"No CPU energy: {error}"
-    return fix(locked) if locked else ""
+            return f"No CPU energy: {error}", []
+    return fix(locked) if locked else "", locked
 
 
 def fix(counters: list[Path]) -> str:
@@ -208,7 +211,8 @@ class CpuCounters:
         self._all: list[EnergyCounter] = [*self._cpu.values(), *self._dram.values()]
         self.names = [package.name for package in packages]  # readable or not
         self.indices = list(self._cpu)  # of the packages that can be read
-        self.why_not = why_not or why_unreadable(packages)  # why some of the energy cannot be read; empty if all can
+        unreadable, self.locked = why_unreadable(packages)
+        self.why_not = why_not or unreadable  # why some of the energy cannot be read; empty if all can
         self.wrap_seconds = min((one.wrap_seconds for one in self._all), default=math.inf)  # read more often than that
 
     def read(self, moment: float) -> CpuReadings:

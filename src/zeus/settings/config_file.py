@@ -85,6 +85,7 @@ class ConfigFile:
     mistakes: tuple[str, ...] = ()
     policy_mistakes: tuple[str, ...] = ()  # those that leave open what the policy is
     doubts: Mapping[str, str] = field(default_factory=dict)  # by variable: where the file leaves a safety setting open
+    mend: str = ""  # the command after which the file can be used; empty: only its text has mistakes
 
 
 class Layered(Mapping[str, str]):
@@ -187,21 +188,21 @@ def read_config(path: Path, settings: Sequence[Setting[Any]], *, is_system: bool
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
         try:
             found = os.fstat(descriptor)
-            trouble = _danger(found, path)
+            trouble, mend = _danger(found, path)
             content = b"" if trouble else os.read(descriptor, MOST_BYTES)
         finally:
             os.close(descriptor)
         text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except (FileNotFoundError, NotADirectoryError):
-        trouble = _replaceable(path)  # somebody may have removed it
-        return _broken(path, trouble, ()) if trouble else None
+        trouble, mend = _replaceable(path)  # somebody may have removed it
+        return _broken(path, trouble, (), mend) if trouble else None
     except UnicodeDecodeError:
         return _broken(path, "it is not text in UTF-8. Save it as UTF-8.", settings)
     except OSError as failed:
-        why = f"it cannot be read: {failed.strerror}. Let every user read it: `chmod a+r {path}`."
-        return _broken(path, why, settings)
+        why = f"it cannot be read: {failed.strerror}. Let every user read it:"
+        return _broken(path, why, settings, f"chmod a+r {path}")
     if trouble:
-        return _broken(path, trouble, () if _is_strange(found) else settings)
+        return _broken(path, trouble, () if _is_strange(found) else settings, mend)
     import tomllib  # imported late: most machines have no such file
 
     try:
@@ -212,41 +213,45 @@ def read_config(path: Path, settings: Sequence[Setting[Any]], *, is_system: bool
     return _Reader(str(path), text, settings, is_system).read(path, data)
 
 
-def _broken(path: Path, why: str, settings: Sequence[Setting[Any]]) -> ConfigFile:
-    """A file of which nothing can be used, and which may have meant any of these settings."""
+def _broken(path: Path, why: str, settings: Sequence[Setting[Any]], mend: str = "") -> ConfigFile:
+    """A file of which nothing can be used, and which may have meant any of these settings.
+
+    If a command mends it, the reason `why` ends where the command follows.
+    """
     doubts = {one.variable: str(path) for one in settings if one.is_safety}
-    return ConfigFile(path, mistakes=(f"{path}: {why}",), policy_mistakes=(f"{path}: {why}",), doubts=doubts)
+    mistakes = (f"{path}: {why} `{mend}`." if mend else f"{path}: {why}",)
+    return ConfigFile(path, mistakes=mistakes, policy_mistakes=mistakes, doubts=doubts, mend=mend)
 
 
-def _danger(found: os.stat_result, path: Path) -> str:
-    """Why the file cannot be trusted. Empty if it can."""
+def _danger(found: os.stat_result, path: Path) -> tuple[str, str]:
+    """Why the file cannot be trusted, and the command that mends it. Both are empty if it can."""
     if not stat.S_ISREG(found.st_mode):
-        return f"it is not a file. Move it away: `mv {path} {path}.old`."
+        return "it is not a file. Move it away:", f"mv {path} {path}.old"
     if found.st_size > MOST_BYTES:
         size = f"it has {found.st_size} bytes, and settings need at most {MOST_BYTES}"
-        return f"{size}. Move it away: `mv {path} {path}.old`."
+        return f"{size}. Move it away:", f"mv {path} {path}.old"
     if found.st_mode & stat.S_IWOTH:
-        return f"every user can change it, so it is ignored. Run `chmod go-w {path}`."
+        return "every user can change it, so it is ignored. Run", f"chmod go-w {path}"
     if _is_strange(found):
-        return f"it belongs to user {found.st_uid}, so root ignores it. Run `chown root {path}`."
+        return f"it belongs to user {found.st_uid}, so root ignores it. Run", f"chown root {path}"
     if os.geteuid() == 0 and found.st_mode & stat.S_IWGRP:
-        return f"group {found.st_gid} can change it, so root ignores it. Run `chmod g-w {path}`."
+        return f"group {found.st_gid} can change it, so root ignores it. Run", f"chmod g-w {path}"
     return _replaceable(path)
 
 
-def _replaceable(path: Path) -> str:
-    """Why others can replace or remove a file of root. Empty if they cannot."""
+def _replaceable(path: Path) -> tuple[str, str]:
+    """Why others can replace or remove a file of root, and the command that mends it. Both are empty if they cannot."""
     try:
         folder = path.parent.stat()
         is_fixed = os.statvfs(path.parent).f_flag & os.ST_RDONLY  # as Kubernetes mounts a ConfigMap
     except OSError:
-        return ""
+        return "", ""
     mends = [f"chown root {path.parent}"] if folder.st_uid != 0 else []
     if folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX:
         mends.append(f"chmod go-w {path.parent}")
     if os.geteuid() != 0 or is_fixed or not mends:
-        return ""
-    return f"other users can write to its folder, so root ignores it. Run `{' && '.join(mends)}`."
+        return "", ""
+    return "other users can write to its folder, so root ignores it. Run", " && ".join(mends)
 
 
 def _is_strange(found: os.stat_result) -> bool:

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +22,25 @@ VERSION = "SELECT version_num FROM zeus_version"
 PATIENCE_SECONDS = 3.0  # how long a server may take to answer
 
 
+class StoreCause(StrEnum):
+    """Why a store cannot be used."""
+
+    ADDRESS = "address"  # it is no address of a store, or a package for it is missing
+    FOLDER = "folder"  # the file cannot be created there
+    PERMISSION = "permission"  # this user may not read and write the file
+    DAMAGED = "damaged"  # the file is no database, or not whole
+    AWAY = "away"  # it does not answer
+    TOKEN = "token"  # the service does not let this user report
+
+
+class _Unusable(Exception):
+    """Why a store cannot be used, for people and in a word."""
+
+    def __init__(self, cause: StoreCause, why_not: str) -> None:
+        super().__init__(why_not)
+        self.cause = cause
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """The result of a check."""
@@ -31,6 +51,7 @@ class Found:
     exists: bool  # a missing file is created when it is needed
     why_not: str | None = None
     version: str | None = None  # of its tables; None if unknown, or if there are none yet
+    cause: StoreCause | None = None
 
 
 def check(url: str | None = None, environ: Mapping[str, str] = settings.HERE) -> Found:
@@ -38,36 +59,42 @@ def check(url: str | None = None, environ: Mapping[str, str] = settings.HERE) ->
     try:
         url = resolve(url, environ)
     except InputError as wrong:
-        return Found(shown(url or settings.store(environ)), None, False, False, str(wrong))
+        where = shown(url or settings.store(environ))
+        return Found(where, None, False, False, str(wrong), cause=StoreCause.ADDRESS)
     path = file_of(url)
-    if path is not None:
-        trouble = _file_trouble(path, partial(instead, url, "another file", environ))
-        version = _file_version(path) if trouble is None else None
-        return Found(shown(url), "sqlite", trouble is None, path.exists(), trouble, version)
-    if not url.startswith("postgresql"):
-        trouble = _service_trouble(url)
-        return Found(shown(url), "service", trouble is None, trouble is None, trouble)
-    trouble, version = _database_trouble(url)
-    return Found(shown(url), "postgresql", trouble is None, trouble is None, trouble, version)
+    kind = "sqlite" if path is not None else "postgresql" if url.startswith("postgresql") else "service"
+    version = None
+    try:
+        if path is not None:
+            _check_file(path, partial(instead, url, "another file", environ))
+            version = _file_version(path)
+        elif kind == "service":
+            _check_service(url)
+        else:
+            version = _database_version(url)
+    except _Unusable as unusable:
+        return Found(shown(url), kind, False, path is not None and path.exists(), str(unusable), None, unusable.cause)
+    return Found(shown(url), kind, True, path is None or path.exists(), version=version)
 
 
-def _file_trouble(path: Path, advice: Callable[[], str]) -> str | None:
+def _check_file(path: Path, advice: Callable[[], str]) -> None:
     if not path.exists():
         folder = next((one for one in path.parents if one.exists()), path.parent)
-        able = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-        return None if able else f"{path} cannot be created in {folder}. {advice()}"
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            raise _Unusable(StoreCause.FOLDER, f"{path} cannot be created in {folder}. {advice()}")
+        return
     if not os.access(path, os.R_OK | os.W_OK):
-        return f"this user may not read and write {path}. {advice()}"
+        raise _Unusable(StoreCause.PERMISSION, f"this user may not read and write {path}. {advice()}")
     from zeus.store.sql.sqlite import emptied
 
     if (lost := emptied(path)) is not None:
-        return lost
+        raise _Unusable(StoreCause.DAMAGED, lost)
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             file.execute("SELECT name FROM sqlite_master").fetchone()
     except (sqlite3.Error, UnicodeDecodeError) as wrong:
-        return f"{path} cannot be read as a database: {wrong}. {advice()}"
-    return None
+        why_not = f"{path} cannot be read as a database: {wrong}. {advice()}"
+        raise _Unusable(StoreCause.DAMAGED, why_not) from wrong
 
 
 def _file_version(path: Path) -> str | None:
@@ -79,8 +106,7 @@ def _file_version(path: Path) -> str | None:
     return None if found is None else str(found[0])
 
 
-def _database_trouble(url: str) -> tuple[str | None, str | None]:
-    """Why the database cannot be used, and the version of its tables."""
+def _database_version(url: str) -> str | None:
     try:
         with optional("Postgres", "postgres"):
             import psycopg
@@ -88,25 +114,27 @@ def _database_trouble(url: str) -> tuple[str | None, str | None]:
             from zeus.store.sql.postgres import settings_of
         given = {**settings_of(url), "connect_timeout": int(PATIENCE_SECONDS)}
         with closing(psycopg.connect(**given)) as connection:
-            version = None
+            found = None
             with suppress(psycopg.Error):  # there are no tables yet
                 found = connection.execute(VERSION).fetchone()
-                version = None if found is None else str(found[0])
+            return None if found is None else str(found[0])
     except (NotInstalled, InputError) as wrong:
-        return str(wrong), None
+        raise _Unusable(StoreCause.ADDRESS, str(wrong)) from wrong
     except psycopg.OperationalError as wrong:
         message = str(wrong).strip().splitlines()
-        return f"{message[0] if message else type(wrong).__name__}. Check {named(url)}.", None
+        why_not = f"{message[0] if message else type(wrong).__name__}. Check {named(url)}."
+        raise _Unusable(StoreCause.AWAY, why_not) from wrong
     except (psycopg.Error, ValueError):  # its own message would show the password
-        return f"{shown(url)} is not the address of a database. Check {named(url)}.", None
-    return None, version
+        why_not = f"{shown(url)} is not the address of a database. Check {named(url)}."
+        raise _Unusable(StoreCause.ADDRESS, why_not) from None
 
 
-def _service_trouble(url: str) -> str | None:
+def _check_service(url: str) -> None:
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE_SECONDS):
-            return None
+            return
     except (OSError, ValueError) as wrong:
-        return f"{shown(url)} does not answer: {wrong}. Start it with `zeus serve`, or use another store."
+        why_not = f"{shown(url)} does not answer: {wrong}. Start it with `zeus serve`, or use another store."
+        raise _Unusable(StoreCause.AWAY, why_not) from wrong

@@ -107,7 +107,8 @@ def test_no_driver(node: Place, fake_nvml: FakeNvml) -> None:
     checks = examined(node)
     assert broken(checks) == ["driver"]
     assert "The NVIDIA driver cannot be opened: Driver Not Loaded" in checks["driver"]["message"]
-    assert checks["driver"]["command"].endswith("nvidia-driver") or "--gpus all" in checks["driver"]["command"]
+    answers = ("nvidia-driver", "docker run --gpus all", "ZEUS_GPU=virtual:v100")  # what is right here
+    assert any(answer in checks["driver"]["command"] for answer in answers)
     assert checks["energy"]["state"] == checks["limits"]["state"] == "not applicable"
     assert broken(examined(node, ZEUS_GPU="nvml")) == ["driver"]
     hidden = examined(node, FAKE_NVML_STATE=str(fake_nvml.path), CUDA_VISIBLE_DEVICES="")["driver"]
