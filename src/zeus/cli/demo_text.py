@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zeus.cli.format import joules_cell, watts
-from zeus.cli.output import plain_table, seconds, sparkline
+from zeus.cli.format import joules_cell, plain_table, seconds, sparkline, watts
 from zeus.job import JobSpec, Trial
 from zeus.ledger.charge import cost_of
 from zeus.tariff.text import joules

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from zeus.cli.format import joules_cell, plural, watts
-from zeus.cli.output import print_table, seconds, sparkline
+from zeus.cli.format import joules_cell, plural, seconds, sparkline, watts
+from zeus.cli.output import print_table
 from zeus.client.report.standing import PHASES, shown_phase
 from zeus.tariff.text import footprint_text, joules
 

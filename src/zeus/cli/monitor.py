@@ -16,9 +16,10 @@ from typing import Any
 
 import click
 
+from zeus.cli.format import block, power
 from zeus.cli.monitor_prometheus import exposed
 from zeus.cli.options import indices
-from zeus.cli.output import BLOCKS, known
+from zeus.cli.output import known
 from zeus.errors import DeviceError, InputError, NoDevice
 from zeus.signals import is_stopped, stop_signal
 from zeus.tariff.text import joules
@@ -146,11 +147,7 @@ def chart(line: Line, top: float) -> str:
     for moment, watts in line:
         age = min(line[-1][0] - moment, MINUTE)
         cells[CHART_WIDTH - 1 - min(int(age / MINUTE * CHART_WIDTH), CHART_WIDTH - 1)].append(watts)
-    return "".join(_block(sum(cell) / len(cell) / top) if cell else " " for cell in cells).lstrip()
-
-
-def _block(share: float) -> str:
-    return BLOCKS[min(max(round(share * (len(BLOCKS) - 1)), 0), len(BLOCKS) - 1)]
+    return "".join(block(sum(cell) / len(cell) / top) if cell else " " for cell in cells).lstrip()
 
 
 @click.command()
@@ -232,12 +229,12 @@ def table(view: MonitorView, width: int) -> Any:
     for row in view.rows:
         top = row.max_watts or max((watts for _, watts in row.recent), default=1.0)
         span = f" ({row.min_watts:g}-{row.max_watts:g})" if row.min_watts is not None else ""
-        limit = _watts(row.limit_watts) + span
-        power, drawn, average = _watts(row.watts), chart(row.recent, top), _watts(row.average_watts)
-        energy = joules(row.joules)
-        shown.add_row(str(row.index), row.name, power, drawn, limit, _degrees(row.celsius), energy, average)
+        limit = power(row.limit_watts) + span
+        drawn, average = chart(row.recent, top), power(row.average_watts)
+        cells = (power(row.watts), drawn, limit, _degrees(row.celsius), joules(row.joules), average)
+        shown.add_row(str(row.index), row.name, *cells)
     shown.add_section()
-    total = (_watts(view.watts), "", "", "", joules(view.joules), _watts(view.average_watts))
+    total = (power(view.watts), "", "", "", joules(view.joules), power(view.average_watts))
     shown.add_row("all", f"{view.seconds:.0f} s", *total)
     return shown
 
@@ -246,12 +243,12 @@ def lines(view: MonitorView) -> list[str]:
     """One line per GPU, and one for all GPUs if there are several."""
     stamp = view.time
     rows = [
-        f"{stamp}  GPU {row.index} {row.name}: {_watts(row.watts)} of {_watts(row.limit_watts)}, "
-        f"{_degrees(row.celsius)}, {joules(row.joules)} since the start, {_watts(row.average_watts)} on average"
+        f"{stamp}  GPU {row.index} {row.name}: {power(row.watts)} of {power(row.limit_watts)}, "
+        f"{_degrees(row.celsius)}, {joules(row.joules)} since the start, {power(row.average_watts)} on average"
         for row in view.rows
     ]
     if len(view.rows) > 1:
-        rows.append(f"{stamp}  all: {_watts(view.watts)}, {joules(view.joules)} since the start")
+        rows.append(f"{stamp}  all: {power(view.watts)}, {joules(view.joules)} since the start")
     return rows
 
 
@@ -259,11 +256,7 @@ def summary(view: MonitorView) -> str:
     """The line printed at the end."""
     several = ", ".join(f"GPU {row.index}: {joules(row.joules)}" for row in view.rows) if len(view.rows) > 1 else ""
     of_each = f" ({several})" if several else ""
-    return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}{of_each}, {_watts(view.average_watts)} on average"
-
-
-def _watts(number: float | None) -> str:
-    return "-" if number is None else f"{number:.0f} W"
+    return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}{of_each}, {power(view.average_watts)} on average"
 
 
 def _degrees(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""How commands print: JSON without NaN (unknown is null), and numbers and tables for people."""
+"""How commands print: JSON without NaN (unknown is null), tables, warnings and progress bars."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import click
 
-from zeus.tariff.text import digits
-
-BLOCKS = "▁▂▃▄▅▆▇█"
+from zeus.cli.format import plain_table
 
 
 def known(number: float | None) -> float | None:
@@ -63,31 +62,6 @@ class _Echo(logging.Handler):
             click.echo(f"zeus: {record.getMessage()}", err=True)
 
 
-def seconds(number: float | None) -> str:
-    """Seconds for people.
-
-    >>> seconds(12.34), seconds(754.2), seconds(7530.0), seconds(None)
-    ('12.3 s', '754 s', '2 h 06 min', '-')
-    """
-    if number is None or not math.isfinite(number):
-        return "-"
-    if number < 3600:
-        return f"{digits(number)} s"
-    minutes = round(number / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def sparkline(values: Sequence[float | None], width: int = 30) -> str:
-    """The newest values in a few characters, from 0 to the largest. An unknown value leaves a gap.
-
-    >>> sparkline([8.0, 4.0, None, 1.0]), sparkline([])
-    ('█▅ ▂', '')
-    """
-    newest = list(values)[-width:]
-    top = max((value for value in newest if value is not None), default=0.0) or 1.0
-    return "".join(" " if value is None else BLOCKS[round(value / top * (len(BLOCKS) - 1))] for value in newest)
-
-
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
     """Print a table: drawn on a terminal, plain columns to a file or pipe. Columns in `numbers` align right."""
     if not sys.stdout.isatty():
@@ -105,18 +79,12 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbe
     Console().print(table)
 
 
-def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> list[str]:
-    """The lines of a table in plain text.
+@contextmanager
+def progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    """Progress bars on stderr, if that is a terminal. Begin one with its name and total; call it with what is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    >>> plain_table(["job", "runs"], [["asr", "7"], ["sentiment", "12"]], numbers=["runs"])
-    ['job        runs', 'asr           7', 'sentiment    12']
-    """
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    lines = []
-    for row in [headings, *rows]:
-        cells = [
-            text.rjust(width) if heading in numbers else text.ljust(width)
-            for heading, text, width in zip(headings, row, widths, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+        yield lambda what, total: partial(bars.advance, bars.add_task(what, total=total))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zeus.cli.format import seconds
 from zeus.cli.options import STORE_DEFAULT
-from zeus.cli.output import known, print_json, print_table, seconds, warnings
+from zeus.cli.output import known, print_json, print_table, warnings
 from zeus.cli.run import Interrupted, interruptible
 from zeus.errors import DONE, FAILED, InputError, ZeusError
 from zeus.launch.size_profiler import MOST_SECONDS

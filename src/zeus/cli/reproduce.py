@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from zeus import settings
+from zeus.cli.output import progress
 from zeus.lazy import require
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 QUICK_SEEDS = 2
 
@@ -72,10 +67,8 @@ def reproduce(
         click.echo(
             f"zeus: a quick run of {seeds} seeds instead of {study.SEEDS}: more numbers will be outside.", err=True
         )
-    with _progress() as bar:
-        rows = pipeline.reproduce(
-            known, out, names, processes, dpi=style.QUICK_DPI if quick else style.DPI, begin=partial(_phase, bar)
-        )
+    with progress() as begin:
+        rows = pipeline.reproduce(known, out, names, processes, style.QUICK_DPI if quick else style.DPI, begin)
     for kind, count in comparison.counts(rows).items():
         if count.compared or count.not_computable:
             click.echo(
@@ -89,17 +82,3 @@ def reproduce(
             click.echo(f"  outside: {said.id}: expected {theirs}, got {ours}")
     click.echo(provenance.counts(found))
     click.echo(f"Open {out / 'report.html'}")
-
-
-def _progress() -> Progress:
-    """A progress bar on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True))
-
-
-def _phase(bar: Progress, what: str, steps: int) -> Callable[[], object]:
-    """Begin a phase. The result is called after each step."""
-    return partial(bar.advance, bar.add_task(what, total=steps))

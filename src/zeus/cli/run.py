@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.format import numbered, plural
+from zeus.cli.format import numbered, plural, seconds
 from zeus.cli.options import STORE_DEFAULT
-from zeus.cli.output import print_json, printed, seconds, warnings
+from zeus.cli.output import print_json, printed, warnings
 from zeus.cli.run_placement import LOCAL, PLACEMENTS, refuse_unused, submit
 from zeus.errors import DONE, FAILED, NOT_REACHED, ZeusError
 from zeus.job import Ending, replace

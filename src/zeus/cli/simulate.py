@@ -11,22 +11,12 @@ import click
 from click.core import ParameterSource
 
 from zeus import settings
-from zeus.cli.output import print_json, seconds, warnings
+from zeus.cli.format import seconds
+from zeus.cli.output import print_json, progress, warnings
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 from zeus.cli.simulate_files import check_file, write
-from zeus.cli.simulate_options import (
-    BETA,
-    ENGINE,
-    ETA,
-    JSON,
-    SEEDS,
-    SMALLEST_BATCH_SIZE,
-    WORKERS,
-    bar,
-    policies,
-    window,
-)
+from zeus.cli.simulate_options import load, replays
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
@@ -34,37 +24,15 @@ if TYPE_CHECKING:
     from zeus.simulate.workers import Engine
     from zeus.simulate.workload import Workload
 
-VIRTUAL = "virtual:"
-
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    help="Folder with summary_train.csv and summary_power_{gpu}.csv. Default: nsdi23_traces in ZEUS_DATA. Without "
-    "ZEUS_DATA, virtual workloads are used.",
-)
-@click.option(
-    "--gpu",
-    default="v100",
-    show_default=True,
-    help="GPU of the traces, virtual:NAME for a virtual GPU, or a TOML file with one of your own.",
-)
-@click.option(
-    "--workload", "workloads", default="all", show_default=True, help="Workloads to replay, such as BERT-SA,NeuMF."
-)
+@replays("structured,paper,grid,default")
 @click.option(
     "--workloads",
     "file",
     type=click.Path(path_type=Path),
     help="TOML file that describes the workloads. Default: workloads.toml beside the traces, or the paper's Table 1.",
 )
-@SMALLEST_BATCH_SIZE
-@policies("structured,paper,grid,default")
-@ETA
-@BETA
-@window(0)
-@SEEDS
 @click.option(
     "--recurrences",
     type=click.IntRange(1),
@@ -77,8 +45,6 @@ VIRTUAL = "virtual:"
     show_default=True,
     help="Number of recurrences that run at the same time.",
 )
-@ENGINE
-@WORKERS
 @click.option(
     "--out",
     "files",
@@ -86,17 +52,16 @@ VIRTUAL = "virtual:"
     multiple=True,
     help="Also write the results to this file: .csv, .parquet (needs pandas) or .png (a picture). May be given again.",
 )
-@JSON
 @click.pass_context
 def simulate(
     ctx: click.Context,
     /,
     traces: Path | None,
     gpu: str,
-    workloads: str,
+    workloads: list[str],
     file: Path | None,
     smallest: int,
-    policies: str,
+    policies: list[str],
     seeds: int,
     engine: Engine,
     workers: int | None,
@@ -114,11 +79,10 @@ def simulate(
 
     for path in files:
         check_file(path)
-    names = split(policies)
-    for name in names:
+    for name in policies:
         check(name)
-    where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file, smallest=smallest)
-    pairs = _defined(found.values(), names, named=workloads != "all")
+    where, found = load(traces, gpu, workloads, file, smallest=smallest)
+    pairs = _defined(found.values(), policies, named=workloads != ["all"])
     runs = _replay([(one, name, seed, knobs) for one, name in pairs for seed in range(seeds)], engine, workers)
     for path in files:
         write(path, where, runs)
@@ -126,47 +90,6 @@ def simulate(
         print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
     else:
         _tell(where, runs)
-
-
-def split(text: str) -> list[str]:
-    """Split names at commas and drop repeated ones."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise click.BadParameter(f"{text!r} holds no name. Give at least one name.")
-    return list(dict.fromkeys(names))
-
-
-def load(
-    traces: Path | None, gpu: str, names: Sequence[str] | None, file: Path | None = None, *, smallest: int
-) -> tuple[str, dict[str, Workload]]:
-    """Load workloads. Return the name of the GPU for the output, and the workloads by name."""
-    from zeus.simulate import virtual, workload_file
-    from zeus.simulate.card_file import SUFFIX
-    from zeus.simulate.traces import published
-    from zeus.simulate.traces.rows import published as folder
-
-    known = None if file is None else workload_file.read(file)
-    if gpu.endswith(SUFFIX) and not gpu.startswith(VIRTUAL):
-        gpu = f"{VIRTUAL}{gpu}"
-    if traces is None and settings.data() is not None and not gpu.startswith(VIRTUAL):
-        traces = folder()
-    if traces is not None and not gpu.startswith(VIRTUAL):
-        all_of = published.TraceFolder(traces, known)
-        found, every = (all_of.load(gpu, names, least) for least in (smallest, 1))
-        if fewer := [name for name, one in found.items() if one.sizes != every[name].sizes]:
-            click.echo(
-                f"zeus: batch sizes below {smallest} of {', '.join(fewer)} are left out. To use them, give "
-                "--smallest-batch-size 1.",
-                err=True,
-            )
-        return next(iter(found.values())).gpu, found
-    card = gpu.removeprefix(VIRTUAL)
-    click.echo(
-        f"zeus: virtual workloads on a virtual {Path(card).stem}. For traces, give --traces DIR or set ZEUS_DATA.",
-        err=True,
-    )
-    found = virtual.load(card, names, known)
-    return next(iter(found.values())).gpu, found
 
 
 def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: bool) -> list[tuple[Workload, str]]:
@@ -199,10 +122,11 @@ def _replay(tasks: Sequence[SweepTask], engine: Engine, workers: int | None) -> 
 
     total = sum(knobs["recurrences"] or workload.horizon for workload, _, _, knobs in tasks)
     runs: list[ReplayResult] = []
-    with warnings(settings.quiet()), bar("Replays", len(tasks)) as progress, engine.open(workers, total) as opened:
+    with warnings(settings.quiet()), progress() as begin, engine.open(workers, total) as opened:
+        done = begin("Replays", len(tasks))
         for run in opened(replay_task, tasks):
             runs.append(run)
-            progress(1)
+            done(1)
     return runs
 
 

@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.output import print_json, warnings
-from zeus.cli.simulate_options import (
-    BETA,
-    ENGINE,
-    ETA,
-    JSON,
-    SEEDS,
-    SMALLEST_BATCH_SIZE,
-    WORKERS,
-    bar,
-    policies,
-    window,
-)
+from zeus.cli.output import print_json, progress, warnings
+from zeus.cli.simulate_options import load, replays
 from zeus.settings import quiet
 from zeus.tariff.text import joules
 
@@ -41,58 +30,42 @@ if TYPE_CHECKING:
     "dataset,runtime_ratio; or a folder with the Alibaba PAI tables of 2020. Default: a trace made of two real traces "
     "in ZEUS_DATA.",
 )
-@click.option("--traces", type=click.Path(path_type=Path), help="As for `zeus simulate`.")
-@click.option("--gpu", default="v100", show_default=True, help="As for `zeus simulate`.")
-@click.option(
-    "--workload", "workloads", default="all", show_default=True, help="Workloads to replay, such as BERT-SA,NeuMF."
-)
-@SMALLEST_BATCH_SIZE
-@policies("paper,grid,default")
-@ETA
-@BETA
-@window(0)
-@SEEDS
-@ENGINE
-@WORKERS
-@JSON
+@replays("paper,grid,default")
 def cluster(
     groups: Path | None,
     traces: Path | None,
     gpu: str,
-    workloads: str,
+    workloads: list[str],
     smallest: int,
-    policies: str,
-    eta: float,
-    beta: float,
-    window: int,
+    policies: list[str],
     seeds: int,
     engine: Engine,
     workers: int | None,
     as_json: bool,
+    **knobs: float,
 ) -> None:
     """Replay the recurring jobs of a cluster.
 
     Each policy runs all jobs, and jobs overlap as they did in the cluster. Energy and time are compared with those of
     Default, which always uses the default batch size at the highest power limit.
     """
-    from zeus.cli.simulate import load, split
     from zeus.simulate.baselines import check
     from zeus.simulate.cluster.groups import Knobs, simulate
     from zeus.simulate.cluster.match import match
 
-    names = split(policies)
-    for name in names:
+    for name in policies:
         check(name)
     trace = _read(groups)
-    where, found = load(traces, gpu, None if workloads == "all" else split(workloads), smallest=smallest)
+    where, found = load(traces, gpu, workloads, smallest=smallest)
     clusters = match(trace, found)
-    total = trace.jobs * len(names) * seeds
+    total = trace.jobs * len(policies) * seeds
     rows: list[GroupRow] = []
-    with warnings(quiet()), bar("Jobs", total) as progress, engine.open(workers, total) as opened:
+    with warnings(quiet()), progress() as begin, engine.open(workers, total) as opened:
+        done = begin("Jobs", total)
         for seed in range(seeds):
-            rows += simulate(clusters, names, Knobs(eta, beta, window), seed=seed, workers=opened, progress=progress)
+            rows += simulate(clusters, policies, Knobs(**knobs), seed=seed, workers=opened, progress=done)  # type: ignore[arg-type]
     if as_json:
-        print_json(_json(where, trace, clusters, rows, {"eta": eta, "beta": beta, "window": window}))
+        print_json(_json(where, trace, clusters, rows, knobs))
     else:
         _tell(where, trace, clusters, rows)
 

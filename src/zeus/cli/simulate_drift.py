@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.output import print_json
-from zeus.cli.simulate_options import BETA, ETA, JSON, bar, window
+from zeus.cli.format import plural
+from zeus.cli.output import print_json, progress
+from zeus.cli.simulate_options import BETA, ETA, JSON, window
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ def drift(
 
     cut, about = _cut(source, tweets, first_date)
     workloads = experiment.tweets(cut, gpu=gpu, seed=seed)
-    with bar("Slices", len(workloads)) as progress:
-        rows = experiment.run(workloads, policy, window=window, eta=eta, beta=beta, seed=seed, progress=progress)
+    with progress() as begin:
+        done = begin("Slices", len(workloads))
+        rows = experiment.run(workloads, policy, window=window, eta=eta, beta=beta, seed=seed, progress=done)
     if as_json:
         knobs = {"policy": policy, "window": window, "eta": eta, "beta": beta, "seed": seed}
         print_json(
@@ -107,7 +109,7 @@ def drift(
         return
     click.echo(f"{about}. A real text classifier, with the energy and time of BERT on a virtual {gpu}.")
     for row in rows:
-        trials = " 1 trial " if row.tries == 1 else f"{row.tries:2d} trials"
+        trials = plural(row.tries, "trial").rjust(9)
         end = "" if row.converged else "  did not reach the target"
         click.echo(
             f"{row.label}  batch size {row.batch_size:4d} at {row.power_limit:3.0f} W, {trials}, "

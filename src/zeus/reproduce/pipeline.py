@@ -22,7 +22,7 @@ DRAW_SECONDS: Final = 23.0  # spread over the processes
 COMPUTE_SECONDS: Final = 68.0  # in one process, most of it for Figure 10
 
 
-Begin: TypeAlias = Callable[[str, int], Callable[[], object]]  # a phase and its steps -> to call after each step
+Begin: TypeAlias = Callable[[str, int], Callable[[int], object]]  # a phase and its steps -> to call with those done
 
 
 def reproduce(
@@ -31,7 +31,7 @@ def reproduce(
     names: Sequence[str] = ALL,
     processes: int = 1,
     dpi: int = style.DPI,
-    begin: Begin = lambda phase, steps: lambda: None,
+    begin: Begin = lambda phase, steps: lambda done: None,
 ) -> list[comparison.ComparedRow]:
     """Write every panel, the JSON files and report.html to `out`. Return the rows of the report."""
     figures = [figure(name) for name in names]
@@ -42,7 +42,7 @@ def reproduce(
     results = {}
     for one in figures:
         results[one.name] = one.compute(study)
-        step()
+        step(1)
     rows = comparison.table(_wanted(names), (number for result in results.values() for number in result.numbers))
     out.mkdir(parents=True, exist_ok=True)
     drawn = _draw(results, out / "figures", processes, dpi, begin)
@@ -114,5 +114,5 @@ def _draw(
         (folder / f"{panel.name}.csv").write_text(panel.csv(), encoding="utf-8")
         (folder / f"{panel.name}.png").write_bytes(png)
         drawn[name].append(report.Picture(panel, png))
-        step()
+        step(1)
     return drawn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import InputError
-from zeus.simulate.baselines import contender
 from zeus.simulate.cluster.tables import ClusterTrace, read_groups
-from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence
+from zeus.simulate.results import charged
 from zeus.simulate.traces import published
 from zeus.simulate.traces.published import SMALLEST
 from zeus.simulate.workers import spread
@@ -81,14 +80,14 @@ class Study:
         """The recurrences of a case for one seed, with all trials."""
         return run(self.workload(case), case, seed)
 
-    def prepare(self, cases: Iterable[Case], processes: int, tell: Callable[[], object]) -> None:
-        """Replay these cases, longest first. `tell` is called after each."""
+    def prepare(self, cases: Iterable[Case], processes: int, progress: Callable[[int], object]) -> None:
+        """Replay these cases, longest first. `progress` is called after each, with 1."""
         missing = [case for case in dict.fromkeys(cases) if case not in self.made]
         missing.sort(key=lambda case: -self.workload(case).horizon)
         tasks = [(self.workload(case), case, self.seeds) for case in missing]
         for case, past in zip(missing, spread(replayed, tasks, processes), strict=True):
             self.made[case] = past
-            tell()
+            progress(1)
 
 
 def read(
@@ -117,10 +116,7 @@ def read(
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:
-    who = contender(case.policy, workload, case.eta)
-    job = job_of(workload, eta_knob=case.eta, beta_knob=case.beta, mab_seed=seed)
-    past = islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon)
-    return [one if who.failures_charged else one.charged_if_converged() for one in past]
+    return charged(workload, case.policy, seed, eta=case.eta, beta=case.beta)
 
 
 def replayed(task: tuple[Workload, Case, int]) -> CaseUse:

@@ -42,7 +42,7 @@ class ReplayResult:
         return {**asdict(self), "choices": [[size, whole(watts)] for size, watts in self.choices]}
 
 
-def simulate(
+def charged(
     workload: Workload,
     policy: str,
     seed: int,
@@ -52,23 +52,29 @@ def simulate(
     window: int = 0,
     recurrences: int | None = None,
     concurrency: int = 1,
-) -> ReplayResult:
-    """Replay the contender of this name. `recurrences` defaults to the horizon of the workload."""
+) -> list[ReplayedRecurrence]:
+    """The recurrences of the contender of this name, charged as it says. Without a number, as many as the horizon."""
     recurrences = recurrences or workload.horizon
     if policy == POLLUX:  # it learns nothing between recurrences: concurrency, β and the window do not matter
-        tuned = islice(pollux.replay(workload, pollux.noise_scale(workload.name), seed, eta), recurrences)
-        return summarize(workload, policy, seed, list(tuned), eta=eta, beta=beta)
+        return list(islice(pollux.replay(workload, pollux.noise_scale(workload.name), seed, eta), recurrences))
     who = contender(policy, workload, eta)
     job = job_of(workload, eta_knob=eta, beta_knob=beta, window_size=window, mab_seed=seed)
     steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency, recurrences=recurrences)
-    past = [one if who.failures_charged else one.charged_if_converged() for one in steps]
-    return summarize(workload, policy, seed, past, eta=eta, beta=beta)
+    return [one if who.failures_charged else one.charged_if_converged() for one in steps]
 
 
 def replay_task(task: SweepTask) -> ReplayResult:
     """One replay of a sweep, as a worker runs it."""
     workload, policy, seed, knobs = task
     return simulate(workload, policy, seed, **knobs)
+
+
+def simulate(
+    workload: Workload, policy: str, seed: int, *, eta: float = 0.5, beta: float = 2.0, **knobs: Any
+) -> ReplayResult:
+    """Replay the contender of this name. `knobs` are the others of `charged`."""
+    past = charged(workload, policy, seed, eta=eta, beta=beta, **knobs)
+    return summarize(workload, policy, seed, past, eta=eta, beta=beta)
 
 
 def why_not(workload: Workload, policy: str) -> str | None:
