@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 
 from harness import TRACES
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import World, job_of, quick_profile
+from zeus.simulate.replay import SimulatedJob, job_of, quick_profile
 from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 
@@ -71,9 +71,9 @@ def costs(
     there, here = (baselines.contender(policy, one, eta) for one in (old, new))
     job = job_of(old, eta_knob=eta, mab_seed=seed)
     if way == "anew":
-        world = World(new, here.policy, job, seed, here.limits(new, eta))
+        world = SimulatedJob(new, here.policy, job, seed, here.limits(new, eta))
     else:
-        world = World(old, there.policy, job, seed, there.limits(old, eta))
+        world = SimulatedJob(old, there.policy, job, seed, there.limits(old, eta))
         run(world, range(1, before + 1))
         world.move(new, here.limits(new, eta))
     if way == "profiled":
@@ -82,7 +82,7 @@ def costs(
     return run(world, range(before + 1, before + after + 1))
 
 
-def run(world: World, recurrences: Iterable[int]) -> list[float]:
+def run(world: SimulatedJob, recurrences: Iterable[int]) -> list[float]:
     found = []
     for number in recurrences:
         one = world.submit(number)

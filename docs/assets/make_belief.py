@@ -12,8 +12,8 @@ from statistics import fmean
 import matplotlib.pyplot as plt
 
 from zeus.policy.registry import find_policy
-from zeus.simulate.limit_plans import Walked
-from zeus.simulate.replay import World, job_of
+from zeus.simulate.limit_plans import WalkProfiling
+from zeus.simulate.replay import SimulatedJob, job_of
 from zeus.simulate.traces import published
 from zeus.simulate.traces.rows import published as folder
 
@@ -29,7 +29,9 @@ def main() -> None:
         if len(runs) == len(job.runs[size]):
             truth[size] = fmean(runs) * job.cost_model(0.5).cost(epoch.joules, epoch.seconds)
     unit = min(truth.values())
-    world = World(job, find_policy("structured"), job_of(job, eta_knob=0.5, mab_seed=1), 1, Walked(job, 0.5))
+    world = SimulatedJob(
+        job, find_policy("structured"), job_of(job, eta_knob=0.5, mab_seed=1), 1, WalkProfiling(job, 0.5)
+    )
     figure, axes = plt.subplots(1, len(AFTER), figsize=(10, 3), sharey=True)
     recurrence = 0
     for axis, after in zip(axes, AFTER, strict=True):

@@ -18,7 +18,7 @@ from zeus.ledger.charge import cost_of
 from zeus.policy.api import Policy
 from zeus.policy.common import Rng
 from zeus.policy.registry import find_policy, is_path, policy_names
-from zeus.simulate.limit_plans import JustInTime, LimitFromPolicy, Limits, OneARun, Pinned, Walked
+from zeus.simulate.limit_plans import JustInTime, LimitFromPolicy, Limits, OneLimitPerRun, Pinned, WalkProfiling
 from zeus.simulate.regret import best_pair
 from zeus.simulate.workload import Workload
 
@@ -143,9 +143,9 @@ OWN: Final[dict[str, Maker]] = {
         for order in ("", ":from-default")
     },
     "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), LimitFromPolicy),
-    "structured": lambda workload, eta: Contender(find_policy("structured"), Walked),
-    "structured:no-alarm": lambda workload, eta: Contender(find_policy("structured:no-alarm"), Walked),
-    "paper:no-jit": lambda workload, eta: Contender(find_policy("paper"), OneARun),
+    "structured": lambda workload, eta: Contender(find_policy("structured"), WalkProfiling),
+    "structured:no-alarm": lambda workload, eta: Contender(find_policy("structured:no-alarm"), WalkProfiling),
+    "paper:no-jit": lambda workload, eta: Contender(find_policy("paper"), OneLimitPerRun),
 }
 
 

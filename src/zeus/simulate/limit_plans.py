@@ -69,7 +69,7 @@ class JustInTime:
         return plan.rest
 
 
-class Walked:
+class WalkProfiling:
     """`profiling = "walk"`, without noise. It starts at the best limit of the nearest profiled size.
 
     The first epoch is cut into as many slices as there are limits. Each limit on the walk takes one slice. The rest of
@@ -114,7 +114,7 @@ def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | Non
     return LimitPlan(first, _use(best), best.limit_watts, profiles=True)
 
 
-class OneARun:
+class OneLimitPerRun:
     """No just-in-time profiling (§6.7): each run of a size tries one more limit, highest first. Then the best is used.
 
     A limit is skipped if not even one epoch at it fits under the cost limit of the trial.

@@ -18,23 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
-from statistics import fmean
 from typing import Final
 
 from zeus.errors import InputError
 from zeus.job import Decision, Ending, Outcome, Phase
-from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
-from zeus.simulate.replay import ReplayedRecurrence, Try, draw, job_of
-from zeus.simulate.replay import replay as play
+from zeus.simulate.replay import ReplayedRecurrence, ReplayedTrial, draw
 from zeus.simulate.traces import rows
 from zeus.simulate.traces.csv_tables import read_table
 from zeus.simulate.workload import Workload
 
 VALIDATION: Final = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
-LAST: Final = 5  # recurrences at the end that show what a policy converged to
 PLACEMENTS: Final = ("placement", "local_bsz", "step_time", "sync_time")
 
 
@@ -136,38 +132,7 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
         way = ", ".join(f"{size} x {sizes.count(size)}" for size in dict.fromkeys(sizes))
         decision = Decision(sizes[-1], Phase.DEFAULT, f"greatest goodput, epoch by epoch: {way}")
         watts = workload.profiles[sizes[-1]].slices[0].limit_watts
-        yield ReplayedRecurrence((Try(decision, watts, outcome, cost.cost(joules, seconds)),))
-
-
-@dataclass(frozen=True, slots=True)
-class Versus:
-    """Use per recurrence of a policy on one workload, compared with Pollux."""
-
-    gpu: str
-    workload: str
-    policy: str
-    energy: float
-    time: float
-    energy_ratio: float  # against Pollux
-    time_ratio: float
-
-
-def compare(
-    workload: Workload, noise: NoiseScale, *, policy: str = "paper", eta: float = 0.5, seeds: int = 20
-) -> list[Versus]:
-    """§6.6 for one workload: Pollux against the last five recurrences of a policy, as means over seeds."""
-    job = job_of(workload, eta_knob=eta)
-    ours: list[ReplayedRecurrence] = []
-    theirs: list[ReplayedRecurrence] = []
-    for seed in range(seeds):
-        ours += list(islice(play(workload, find_policy(policy), job, seed), workload.horizon))[-LAST:]
-        theirs += islice(replay(workload, noise, seed, eta), LAST)
-    energy, time = fmean(one.joules for one in theirs), fmean(one.seconds for one in theirs)
-    rows = []
-    for name, past in (("pollux", theirs), (policy, ours)):
-        used, took = fmean(one.joules for one in past), fmean(one.seconds for one in past)
-        rows.append(Versus(workload.gpu, workload.name, name, used, took, used / energy, took / time))
-    return rows
+        yield ReplayedRecurrence((ReplayedTrial(decision, watts, outcome, cost.cost(joules, seconds)),))
 
 
 def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> Workload:

@@ -8,7 +8,7 @@ A replay uses the code of real jobs. Asks and recurrences follow the rules of th
 trial's own random numbers, the trial engine ends runs, and the ledger says what they cost. Only time and energy are
 looked up in the trace instead of measured.
 
-With `concurrency` K, K recurrences are in flight (§4.4), and the next is submitted when one is over. Events happen in
+With `concurrency` K, K recurrences run at a time (§4.4), and the next is submitted when one is over. Events happen in
 the order of simulated time. So a decision knows which trials have ended by then, and which are still open.
 """
 
@@ -34,7 +34,7 @@ from zeus.trial.estimate import first_epoch
 from zeus.trial.knowledge import from_epochs
 
 
-class Try(msgspec.Struct, frozen=True):
+class ReplayedTrial(msgspec.Struct, frozen=True):
     """One trial of a recurrence, with what it cost."""
 
     decision: Decision
@@ -47,7 +47,7 @@ class Try(msgspec.Struct, frozen=True):
 class ReplayedRecurrence(msgspec.Struct, frozen=True):
     """All trials of one recurrence."""
 
-    tries: tuple[Try, ...]
+    tries: tuple[ReplayedTrial, ...]
 
     @property
     def converged(self) -> bool:
@@ -109,20 +109,20 @@ def replay(
     """Replay recurrences and yield them in the order of submission. Without `recurrences` there is no end."""
     if concurrency < 1:
         raise InputError(f"concurrency is {concurrency}; it must be at least 1.")
-    world = World(workload, policy, job, seed, limits(workload, job.eta_knob), alone=concurrency == 1)
-    flight: list[tuple[float, int, Flight]] = []  # each recurrence by the time of its next event
+    simulated = SimulatedJob(workload, policy, job, seed, limits(workload, job.eta_knob), alone=concurrency == 1)
+    running: list[tuple[float, int, RunningRecurrence]] = []  # by the time of their next event
     over: dict[int, ReplayedRecurrence] = {}
     now, submitted, following = 0.0, 0, 1
     while True:
-        while len(flight) < concurrency and submitted != recurrences:
+        while len(running) < concurrency and submitted != recurrences:
             submitted += 1
-            one = world.submit(submitted)
-            heappush(flight, (now + one.run.seconds, submitted, one))
-        if not flight:
+            one = simulated.submit(submitted)
+            heappush(running, (now + one.run.seconds, submitted, one))
+        if not running:
             return
-        now, number, one = heappop(flight)
-        if world.goes_on(one):
-            heappush(flight, (now + one.run.seconds, number, one))
+        now, number, one = heappop(running)
+        if simulated.goes_on(one):
+            heappush(running, (now + one.run.seconds, number, one))
             continue
         over[number] = ReplayedRecurrence(tuple(one.tries))
         while following in over:
@@ -142,12 +142,12 @@ def replay_each(
 
     The workloads may differ only in the epochs that runs need. What an epoch uses is taken from the first one.
     """
-    world: World | None = None
+    simulated: SimulatedJob | None = None
     for recurrence, workload in enumerate(workloads, start=1):
-        world = world or World(workload, policy, job, seed, limits(workload, job.eta_knob))
-        world.workload = workload
-        one = world.submit(recurrence)
-        while world.goes_on(one):
+        simulated = simulated or SimulatedJob(workload, policy, job, seed, limits(workload, job.eta_knob))
+        simulated.workload = workload
+        one = simulated.submit(recurrence)
+        while simulated.goes_on(one):
             pass
         yield ReplayedRecurrence(tuple(one.tries))
 
@@ -169,20 +169,20 @@ class ReplayedRun(msgspec.Struct, frozen=True):
     outcome: Outcome | None  # None: the run goes on
 
 
-class Flight(msgspec.Struct):
-    """A recurrence in flight: its current run and its earlier trials."""
+class RunningRecurrence(msgspec.Struct):
+    """A recurrence that is not over: its current run and its earlier trials."""
 
     recurrence: int
     run: ReplayedRun
-    tries: list[Try]
+    tries: list[ReplayedTrial]
     trials: list[Trial]
 
 
-class World:
+class SimulatedJob:
     """A job on a simulated GPU: the policy state, the profiles so far, and the random seed.
 
-    The caller keeps the time. Each flight says in how many seconds the next event of its run happens. A run goes to its
-    end in one step if no other run can interfere (`alone`), or if the policy is monotone: then its answer to
+    The caller keeps the time. Each recurrence says in how many seconds the next event of its run happens. A run goes to
+    its end in one step if no other run can interfere (`alone`), or if the policy is monotone: then its answer to
     `keep_going` depends on this run alone and never turns from no to yes.
     """
 
@@ -203,7 +203,7 @@ class World:
         self._recurrences = 0
 
     def move(self, workload: Workload, limits: Limits) -> None:
-        """Continue the job on another GPU. What the policy has learnt stays. No recurrence may be in flight."""
+        """Continue the job on another GPU. What the policy has learnt stays. No recurrence may be running."""
         self._settle(workload, limits)
 
     def _settle(self, workload: Workload, limits: Limits) -> None:
@@ -227,12 +227,12 @@ class World:
             used += quick_profile(self.workload, size)
         return used
 
-    def submit(self, recurrence: int) -> Flight:
+    def submit(self, recurrence: int) -> RunningRecurrence:
         if not self._number:
             self._owed = self._profile_first()
         self._recurrences = max(self._recurrences, recurrence)
         trials: list[Trial] = []
-        return Flight(recurrence, self._ask(recurrence, trials), [], trials)
+        return RunningRecurrence(recurrence, self._ask(recurrence, trials), [], trials)
 
     def _ask(self, recurrence: int, trials: list[Trial]) -> ReplayedRun:
         self._number += 1
@@ -250,7 +250,7 @@ class World:
             return ReplayedRun(trial, plan, 0.0, 0, refused)
         return ReplayedRun(trial, plan, plan.first.seconds, 1, None)
 
-    def goes_on(self, one: Flight) -> bool:
+    def goes_on(self, one: RunningRecurrence) -> bool:
         """Handle the next event of this recurrence. Return whether it goes on; False means that it is over."""
         trial, plan, outcome = one.run.trial, one.run.plan, one.run.outcome
         if outcome is None:
@@ -269,7 +269,7 @@ class World:
         self._state = self._policy.observe(self._state, ended)
         one.trials.append(ended)
         cost = self._cost.cost(outcome.joules or 0.0, outcome.seconds)
-        one.tries.append(Try(trial.decision, plan.limit_watts, outcome, cost))
+        one.tries.append(ReplayedTrial(trial.decision, plan.limit_watts, outcome, cost))
         if is_over(self._job, one.trials):
             return False
         one.run = self._ask(one.recurrence, one.trials)

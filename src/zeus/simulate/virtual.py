@@ -11,7 +11,7 @@ from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import card_file
 from zeus.simulate.workload import Workload
-from zeus.simulate.workload_file import Stand, WorkloadSpec, find, table_1
+from zeus.simulate.workload_file import VirtualCurve, WorkloadSpec, find, table_1
 
 RUNS = 10  # for each batch size: the most that the published traces have
 STEP_WATTS = 25.0  # between power limits, as in the paper
@@ -41,14 +41,14 @@ def profile(card: Card, work: Load, size: int) -> PowerProfile:
 
 
 def _workload(name: str, gpu: str, setting: WorkloadSpec) -> Workload:
-    stand = setting.virtual
-    if stand is None:
+    curve = setting.virtual
+    if curve is None:
         raise InputError(f"{name} has no [{name}.virtual] table. Add one to the workloads file, or give --traces DIR.")
     found = card_file.find(gpu)
-    card, work = found.card, found.load(stand.load)
-    profiles = {size: profile(card, work, size) for size in stand.batch_sizes}
-    default = max((size for size in stand.batch_sizes if size <= setting.default), default=stand.batch_sizes[0])
-    runs = {size: _runs(name, stand, size) for size in stand.batch_sizes}
+    card, work = found.card, found.load(curve.load)
+    profiles = {size: profile(card, work, size) for size in curve.batch_sizes}
+    default = max((size for size in curve.batch_sizes if size <= setting.default), default=curve.batch_sizes[0])
+    runs = {size: _runs(name, curve, size) for size in curve.batch_sizes}
     return Workload(name, f"virtual:{found.name}", card.max_watts, setting.max_epochs, default, runs, profiles)
 
 
@@ -57,9 +57,9 @@ def _limits(card: Card) -> list[float]:
     return [card.max_watts - STEP_WATTS * i for i in range(steps + 1)]
 
 
-def _runs(name: str, stand: Stand, size: int) -> tuple[int | None, ...]:
+def _runs(name: str, curve: VirtualCurve, size: int) -> tuple[int | None, ...]:
     """The epochs of each run. They are the same on every GPU."""
-    if not stand.least <= size <= stand.most:
+    if not curve.least <= size <= curve.most:
         return (None,) * RUNS
-    luck, mean = random.Random(f"{name}:{size}"), stand.mean_epochs(size)
-    return tuple(max(1, round(mean * math.exp(luck.gauss(0.0, stand.noise)))) for _ in range(RUNS))
+    luck, mean = random.Random(f"{name}:{size}"), curve.mean_epochs(size)
+    return tuple(max(1, round(mean * math.exp(luck.gauss(0.0, curve.noise)))) for _ in range(RUNS))

@@ -18,7 +18,7 @@ from zeus.toml_reader import TomlReader, shown
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class VirtualCurve:
     """Replaces the traces of a workload: a load of the virtual GPUs, and Epochs(b) = epochs · 2^(bend·d²)."""
 
     load: str  # a name in `zeus.device.virtual.presets`
@@ -45,7 +45,7 @@ class WorkloadSpec:
     target: float
     max_epochs: int
     default: int  # b0
-    virtual: Stand | None = None
+    virtual: VirtualCurve | None = None
 
 
 def table_1() -> dict[str, WorkloadSpec]:
@@ -168,8 +168,8 @@ def _workloads(where: str, text: str, tables: Mapping[str, Any]) -> dict[str, Wo
 
 
 def _spec(table: Mapping[str, Any]) -> WorkloadSpec:
-    stand = table.get("virtual")
-    if stand is not None:
-        stand = Stand(**{**stand, "batch_sizes": tuple(sorted(set(stand["batch_sizes"])))})
+    curve = table.get("virtual")
+    if curve is not None:
+        curve = VirtualCurve(**{**curve, "batch_sizes": tuple(sorted(set(curve["batch_sizes"])))})
     key = WorkloadKey(table["dataset"], table["network"], table["optimizer"])
-    return WorkloadSpec(key, float(table["target"]), table["max_epochs"], table["default"], stand)
+    return WorkloadSpec(key, float(table["target"]), table["max_epochs"], table["default"], curve)

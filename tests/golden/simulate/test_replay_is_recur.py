@@ -111,7 +111,7 @@ class Running:
 
 
 @dataclass(slots=True)
-class Flight:
+class RunningRecurrence:
     """A recurrence in flight: its present run, when that run's time began to be counted, and the tries before."""
 
     run: Running
@@ -126,15 +126,15 @@ def in_flight(real: Real, concurrency: int) -> Iterator[tuple[Trial, ...]]:
     Sums of seconds are rounded as a replay rounds them, so that what happens at the same time falls into one order.
     """
     monotone = getattr(real.policy, "monotone", False)
-    waiting: list[tuple[float, int, Flight]] = []
+    waiting: list[tuple[float, int, RunningRecurrence]] = []
     over: dict[int, tuple[Trial, ...]] = {}
     now, submitted = 0.0, 0
 
-    def ask(recurrence: int | None, tries: list[Trial]) -> tuple[float, Flight]:
-        one = Flight(Running(real, real.job.ask(real.gpus, recurrence)), now, 0.0, tries)
+    def ask(recurrence: int | None, tries: list[Trial]) -> tuple[float, RunningRecurrence]:
+        one = RunningRecurrence(Running(real, real.job.ask(real.gpus, recurrence)), now, 0.0, tries)
         return moment(one), one
 
-    def moment(one: Flight) -> float:
+    def moment(one: RunningRecurrence) -> float:
         """When the next epoch of a run is over; now, where it has none."""
         if one.run.driver.is_over:
             return now

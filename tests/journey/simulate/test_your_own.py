@@ -19,7 +19,7 @@ INCLUDED = re.compile(r'^--8<-- "(.+)"\n', re.MULTILINE)
 PAGE = INCLUDED.sub(
     lambda found: (ROOT / found[1]).read_text("utf-8"), (ROOT / "docs" / "your-own.md").read_text("utf-8")
 )
-FILE = re.compile(r'^```\w+ title="(\S+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+FILE = re.compile(r'^```(?:\w+| \{ \.python) title="(\S+)"(?: \})?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
 pytest.importorskip("matplotlib", reason="pictures need the extra `plots`")
 

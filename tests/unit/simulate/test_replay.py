@@ -17,7 +17,7 @@ from zeus.job import Ending, Event, Phase, Trial
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import ReplayedRecurrence, World, draw, job_of, quick_profile, replay
+from zeus.simulate.replay import ReplayedRecurrence, SimulatedJob, draw, job_of, quick_profile, replay
 from zeus.simulate.results import simulate
 from zeus.simulate.workload import Workload
 
@@ -147,7 +147,7 @@ def moved(name: str, profiled: bool) -> list[ReplayedRecurrence]:
     }
     other = Workload("small", "other", 200.0, 20, 16, RUNS, slow)
     here, there = (baselines.contender(name, one, 0.5) for one in (SMALL, other))
-    world = World(SMALL, here.policy, job_of(SMALL, eta_knob=0.5), 0, here.limits(SMALL, 0.5))
+    world = SimulatedJob(SMALL, here.policy, job_of(SMALL, eta_knob=0.5), 0, here.limits(SMALL, 0.5))
 
     def once(number: int) -> ReplayedRecurrence:
         one = world.submit(number)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zeus.simulate import baselines, regret
 from zeus.simulate.cluster.match import Cluster
 from zeus.simulate.cluster.tables import Group
-from zeus.simulate.replay import Flight, ReplayedRecurrence, World, job_of
+from zeus.simulate.replay import ReplayedRecurrence, RunningRecurrence, SimulatedJob, job_of
 from zeus.simulate.workers import Workers
 from zeus.simulate.workload import Workload
 
@@ -111,16 +111,16 @@ def replay_group(
     who = baselines.contender(policy, workload, knobs.eta)
     job = job_of(workload, eta_knob=knobs.eta, beta_knob=knobs.beta, window_size=knobs.window)
     luck = zlib.crc32(f"{seed}:{group.name}".encode())
-    world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta), alone=False)
+    simulated = SimulatedJob(workload, who.policy, job, luck, who.limits(workload, knobs.eta), alone=False)
     usual = baselines.default(workload).seconds
-    ahead: list[tuple[float, int, Flight]] = []  # each recurrence by the time of its next event
+    ahead: list[tuple[float, int, RunningRecurrence]] = []  # each recurrence by the time of its next event
     totals = GroupUse()
 
     def until(now: float, totals: GroupUse) -> GroupUse:
         while ahead and ahead[0][0] <= now:
             when, number, one = heappop(ahead)
             runtime = group.runtimes[number - 1]
-            if world.goes_on(one):
+            if simulated.goes_on(one):
                 heappush(ahead, (when + one.run.seconds * runtime / usual, number, one))
                 continue
             over = ReplayedRecurrence(tuple(one.tries))
@@ -130,7 +130,7 @@ def replay_group(
 
     for number, start in enumerate(group.starts, start=1):
         totals = until(start, totals)
-        one = world.submit(number)
+        one = simulated.submit(number)
         heappush(ahead, (start + one.run.seconds * group.runtimes[number - 1] / usual, number, one))
     return until(math.inf, totals)
 
