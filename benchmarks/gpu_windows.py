@@ -1,6 +1,6 @@
 """Measures the error of the energy of a window, on a real GPU or else on a simulated sensor like that of an H200.
 
-    ZEUS_READ_ONLY=1 python benchmarks/gpu_windows.py [--quick] [--json FILE]
+    ZEUS_READ_ONLY=1 python benchmarks/gpu_windows.py [--quick] [--simulate]
 
 Windows of 20 ms to 5 s are measured under a steady and under a pulsed load. They are compared with the energy counter
 of the card over the whole phase, which is so long that the counter's step of 100 ms does not matter. The same run also
