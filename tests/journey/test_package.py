@@ -54,6 +54,7 @@ PUBLIC = {
         "Unsupported",
         "WindowError",
         "ZeusError",
+        "exit_status",
         "suggest",
     ],
     "zeus.monitor": [
