@@ -82,7 +82,7 @@ class LauncherEnv:
     spent_seconds: float | None = _variable(
         "ZEUS_SPENT_SECONDS",
         NUMBER,
-        "the time of earlier starts of this trial, which [ran out of "
+        "the time of profiling before the first run, and of earlier starts of this trial, which [ran out of "
         "memory](running.md#batches-that-do-not-fit-in-memory). The script counts it for the trial",
     )
 

@@ -220,12 +220,13 @@ def start_terms(orders: LauncherEnv) -> dict[str, Any]:
     """The terms of a trial, by name, that its launcher sets for each start: what earlier starts used, and the split.
 
     >>> start_terms(LauncherEnv(spent_seconds=3.0, per_device_batch_size=16, accumulation_steps=4))
-    {'before': Use(joules=nan, seconds=3.0), 'micro_batch_size': 16}
+    {'before': Use(joules=nan, seconds=3.0), 'earlier': Use(joules=nan, seconds=3.0), 'micro_batch_size': 16}
     """
     seconds, joules = orders.spent_seconds or 0.0, orders.spent_joules
-    unknown = math.nan if seconds else 0.0
+    before = Use((math.nan if seconds else 0.0) if joules is None else joules, seconds)
     return {
-        "before": Use(unknown if joules is None else joules, seconds),
+        "before": before,
+        "earlier": before,
         "micro_batch_size": orders.per_device_batch_size if (orders.accumulation_steps or 1) > 1 else None,
     }
 

@@ -148,6 +148,9 @@ class Outcome(Checked, frozen=True, kw_only=True):
     hourly: HourlyUse | None = None  # its energy by hour; None: neither a price nor a carbon intensity was given
     micro_batch_size: Whole | None = None  # samples on each GPU at once, if gradients were accumulated
     samples: Whole | None = None  # in an epoch: steps x batch size, or as the script reports them; None: unknown
+    # Of its use, what was not training: starts that ran out of memory, and profiling before the first run.
+    earlier_joules: NotBelow | None = 0.0
+    earlier_seconds: NotBelow = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,6 +170,21 @@ class Outcome(Checked, frozen=True, kw_only=True):
         """The limit at which its latest steps or epoch ran. None: it changed in between, or could not be read."""
         units = (one for one in reversed(self.stretches) if one.kind in (Kind.STEP, Kind.EPOCH))
         return next((one.limit_watts for one in units), None)
+
+    @property
+    def of_training(self) -> Outcome:
+        """The same without what was used before the training, which a run at the default would not have used.
+
+        >>> first = Outcome(ending=Ending.LOST, joules=9.0, seconds=3.0, earlier_joules=4.0, earlier_seconds=1.0)
+        >>> first.of_training.joules, first.of_training.seconds
+        (5.0, 2.0)
+        """
+        if not self.earlier_seconds:
+            return self
+        known = self.joules is not None and self.earlier_joules is not None
+        joules = max(LEAST, (self.joules or 0.0) - (self.earlier_joules or 0.0)) if known else None
+        seconds = max(LEAST, self.seconds - self.earlier_seconds)
+        return replace(self, joules=joules, seconds=seconds, earlier_joules=0.0, earlier_seconds=0.0)
 
     @property
     def footprint(self) -> Footprint:

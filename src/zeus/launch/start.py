@@ -27,13 +27,18 @@ class Start:
     trial: Trial
     seed: int
     micro: int = 0  # most samples on each GPU at once; 0: any number
-    before: Use = ZERO  # by earlier starts of the trial
+    before: Use = ZERO  # by earlier starts of the trial, and by profiling before the first run
 
     def so_far(self, split: BatchSplit | None) -> Outcome:
         """What the trial has used before this start, for the store."""
         joules = self.before.joules if self.before.is_known else None
         return Outcome(
-            ending=Ending.LOST, joules=joules, seconds=self.before.seconds, micro_batch_size=accumulated(split)
+            ending=Ending.LOST,
+            joules=joules,
+            seconds=self.before.seconds,
+            micro_batch_size=accumulated(split),
+            earlier_joules=joules,
+            earlier_seconds=self.before.seconds,
         )
 
 

@@ -68,7 +68,7 @@ class Watcher:
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = field(default_factory=lambda: time_limits().grace)
     clock: Clock = REAL  # for lease renewals
-    before: Use = ZERO  # by earlier starts of the trial, which ran out of memory
+    before: Use = ZERO  # by earlier starts of the trial, which ran out of memory, and by profiling before the first run
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
     most_seconds: float = math.inf  # after which it is ended with LaunchError; only `zeus profile` sets this
 
@@ -86,6 +86,7 @@ class Watcher:
                 trial.decision.cost_limit,
                 found_watts=limits.found,
                 before=self.before,
+                earlier=self.before,
                 micro_batch_size=self.micro_batch_size,
             )
             watch = _Watch(self, trial, running, TrialEngine(terms, knowledge), limits)

@@ -78,7 +78,7 @@ def _at_limit(steady: Mapping[float, Row], ratios: Mapping[float, tuple[Use, Use
 
 def _run(kept: TrialRecord) -> Run | None:
     """What this trial tells; None if it completed no epoch, or if its energy is unknown."""
-    told, ask = kept.latest_outcome, kept.trial.ask
+    told, ask = None if kept.latest_outcome is None else kept.latest_outcome.of_training, kept.trial.ask
     if told is None or not told.joules or not told.seconds or not told.epochs:
         return None
     whole = kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)  # the others may end within an epoch

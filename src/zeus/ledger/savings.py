@@ -223,7 +223,8 @@ def _own(spec: JobSpec, kepts: Sequence[TrialRecord], label: str, at_top: Iterab
     moved = {one.run.kept.trial.number: one for one in at_top}
     found: dict[int, _Own] = {}
     for kept in kepts:
-        trial, told, number = kept.trial, kept.latest_outcome, kept.trial.ask.recurrence
+        trial, number = kept.trial, kept.trial.ask.recurrence
+        told = None if kept.latest_outcome is None else kept.latest_outcome.of_training
         is_default = trial.batch_size == spec.default_batch_size and trial.ask.gpu_model == label
         reached = trial.ending is Ending.CONVERGED and trial.ask.is_for(spec)
         if is_default and told is not None and told.joules is not None and (number not in others or reached):

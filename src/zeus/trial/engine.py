@@ -177,7 +177,8 @@ class Terms:
     batch_size: int | None = None  # samples in a step, over all GPUs; None: unknown
     steps_per_epoch: int | None = None  # if steps can be seen and counted before the first epoch
     found_watts: float | None = None  # the power limit before Zeus changed it
-    before: Use = ZERO  # by earlier starts of this trial; charged to it
+    before: Use = ZERO  # used by this trial before the engine began; charged to it
+    earlier: Use = ZERO  # of `before`, what was not training: starts that ran out of memory, profiling
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
     epochs_before: int = 0  # in a checkpoint from which this start goes on
 
@@ -462,7 +463,7 @@ class TrialEngine:
 
     def outcome(self, ending: Ending) -> Outcome:
         """The outcome if the trial ends this way now. Unknown energy is None."""
-        charged, following = self.charged, self.next_epoch_cost
+        charged, earlier, following = self.charged, self.terms.earlier, self.next_epoch_cost
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
         stopped, samples = ending is Ending.STOPPED, self.samples
         if samples is None and self._steps_per_epoch and self.terms.batch_size:
@@ -480,4 +481,6 @@ class TrialEngine:
             set_limits=bool(limits) and self.terms.found_watts is not None,
             micro_batch_size=self.terms.micro_batch_size,
             samples=samples,
+            earlier_joules=earlier.joules if earlier.is_known else None,
+            earlier_seconds=earlier.seconds,
         )

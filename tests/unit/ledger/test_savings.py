@@ -383,3 +383,22 @@ def noisy(rng: random.Random) -> World:
         luck=rng.choice([0.0, 0.1]),
         rng=rng,
     )
+
+
+@pytest.mark.parametrize("steps", [0, 50])
+@pytest.mark.parametrize("warm_up", [0.0, 2.0])
+def test_what_was_used_before_the_training_is_charged_and_is_no_part_of_the_default(steps: int, warm_up: float) -> None:
+    """Profiling before the first run, or starts that ran out of memory: a job without Zeus has neither."""
+    runs = [run(number, SPEC.default_batch_size, steps=steps, warm_up=warm_up) for number in (1, 2, 3)]
+    first = runs[0].trial.outcome
+    assert first is not None and first.joules is not None
+    more = replace(first, joules=first.joules + 500.0, seconds=first.seconds + 5.0)
+    told = [
+        open_ledger(SPEC, [replace(runs[0], trial=replace(runs[0].trial, outcome=outcome)), *runs[1:]])
+        for outcome in (first, replace(more, earlier_joules=500.0, earlier_seconds=5.0))
+    ]
+    for recurrence in (1, 2, 3):
+        assert told_default(told[1], recurrence) == pytest.approx(told_default(told[0], recurrence))
+    before, after = (ledger.saving() for ledger in told)
+    assert before is not None and after is not None
+    assert after.saved.joules == pytest.approx(before.saved.joules - 500.0)
