@@ -25,7 +25,6 @@ from zeus.tariff.text import joules
 if TYPE_CHECKING:
     from zeus.job import Trial
     from zeus.launch.launcher import Launcher
-    from zeus.launch.progress import FinishedTrial
     from zeus.launch.recurrence import LaunchedRecurrence
 
 Json = dict[str, Any]
@@ -108,7 +107,7 @@ def run(
     from zeus.cli.run_view import view
     from zeus.launch.job_file.placements import override
     from zeus.launch.job_file.reader import read_job_file
-    from zeus.launch.launcher import Hooks, Launcher
+    from zeus.launch.launcher import Launcher
     from zeus.launch.placement.submission import Submission
 
     refuse_unused(place, settings, watch)
@@ -131,28 +130,22 @@ def run(
         file = replace(file, mode=Mode.OFF)
     if dry_run:
         return print_plan(file, revise, as_json)
-    trials: dict[int, Trial] = {}
     with view(silent=quiet()) as shown:
-
-        def changed(trial: Trial, ran: FinishedTrial | None) -> None:
-            trials[trial.number] = trial
-            shown.trial(trial, ran)
-
-        launcher = Launcher(file, Hooks(changed, shown.live, shown.restart), revise=revise)
+        launcher = Launcher(file, shown, revise=revise)
         click.get_current_context().call_on_close(launcher.close)
         if launcher.revision and not quiet():
             click.echo(f"zeus: job {file.spec.id!r} was revised: {launcher.revision}", err=True)
         status, why = _recurrences(launcher, recurrences, run_id())
-    was_printed = printed(lambda: _print(launcher, trials, as_json))
+    was_printed = printed(lambda: _print(launcher, as_json))
     if not quiet():
-        _print_ruled_out(launcher, trials)
+        _print_ruled_out(launcher)
     if why:
         click.echo(f"zeus: {why}", err=True)
     return status if was_printed else status or FAILED
 
 
-def _print(launcher: Launcher, begun: dict[int, Trial], as_json: bool) -> None:
-    report, trials = _stored(launcher, begun)
+def _print(launcher: Launcher, as_json: bool) -> None:
+    report, trials = _stored(launcher, launcher.trials)
     if job := slurm_job():
         _note_energy(job, _rows(report, trials))
     if as_json:
@@ -217,11 +210,10 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
     )
 
 
-def _print_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
+def _print_ruled_out(launcher: Launcher) -> None:
     """Print which sizes crashed. Only at the end of a run is it known whether the script itself was at fault."""
-    crashed = [
-        one for one in trials.values() if one.ending is Ending.CRASHED and one.number not in launcher.diagnosis.excused
-    ]
+    excused = launcher.diagnosis.excused
+    crashed = [one for one in launcher.trials.values() if one.ending is Ending.CRASHED and one.number not in excused]
     for size in sorted({one.batch_size for one in crashed}):
         job = shlex.quote(launcher.job.spec.id)
         click.echo(

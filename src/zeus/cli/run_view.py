@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from zeus.cli.format import numbered, plural, watts, which_trial
 from zeus.job import Ending, Outcome, Trial
-from zeus.launch.progress import FinishedTrial, Live, Restart
+from zeus.launch.progress import FinishedTrial, Live, Restart, RunView
 from zeus.ledger.charge import spent
 from zeus.tariff.text import joules
 
@@ -23,33 +23,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 10.0  # between two plain lines about a running trial
 
 
-class RunView(Protocol):
-    """Shows what the launcher reports."""
-
-    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
-        """A trial was opened (`ran` is None), or has ended."""
-
-    def live(self, live: Live) -> None:
-        """A running trial has made progress."""
-
-    def restart(self, restart: Restart) -> None:
-        """A trial ran out of memory and is started again."""
-
-
-class QuietView:
-    """Shows nothing (ZEUS_QUIET)."""
-
-    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
-        """Nothing."""
-
-    def live(self, live: Live) -> None:
-        """Nothing."""
-
-    def restart(self, restart: Restart) -> None:
-        """Nothing."""
-
-
-class Plain:
+class Plain(RunView):
     """Prints a line for each event."""
 
     def __init__(self) -> None:
@@ -125,7 +99,7 @@ class Terminal(Plain):
 def view(silent: bool) -> Iterator[RunView]:
     """The view for this standard error: none, plain lines, or a live table on a terminal."""
     if silent:
-        yield QuietView()
+        yield RunView()
     elif not sys.stderr.isatty():
         yield Plain()
     else:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from zeus import settings
@@ -23,7 +21,7 @@ from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
 from zeus.launch.log_sender import LogSender
 from zeus.launch.preflight import check_command, check_sizes, lock_metrics, revision
-from zeus.launch.progress import FinishedTrial, Live, Restart
+from zeus.launch.progress import FinishedTrial, Restart, RunView
 from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.start import OF_A_LAUNCHER, Start, accumulated, mask
@@ -44,21 +42,12 @@ log = logging.getLogger(__name__)
 WINDOW = "zeus: start"
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """Callbacks of a launcher."""
-
-    on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # opened (no `ran`), or ended
-    on_live: Callable[[Live], None] = lambda live: None
-    on_restart: Callable[[Restart], None] = lambda restart: None
-
-
 class Launcher:
     """Runs one job file. Everything is checked before anything is registered, set or started.
 
     Args:
         file: The job file.
-        hooks: Called as trials go on.
+        view: Is told how the trials go.
         store: A store, or the address of a store or service. Default: ZEUS_STORE, else the user's own file.
         grace: How many seconds a command has to end by itself. Default: 10.
         revise: Continue the job even if its command or target has changed.
@@ -71,7 +60,7 @@ class Launcher:
     def __init__(
         self,
         file: JobFile,
-        hooks: Hooks | None = None,
+        view: RunView | None = None,
         store: Store | str | None = None,
         grace: float | None = None,
         revise: bool = False,
@@ -79,7 +68,7 @@ class Launcher:
     ) -> None:
         self.file = file
         self._grace = settings.time_limits().grace if grace is None else grace
-        self._hooks = hooks or Hooks()
+        self._view = view or RunView()
         self.mode = mode(given=file.mode)
         self._profiling = profiling_plan(given=file.profiling)
         # A mistake in them must not come up in the middle of a run, where it looks like a crash.
@@ -109,6 +98,7 @@ class Launcher:
         self.job = RecurringJob.register(self.jobs, self._spec, void=revise)
         if not dry:
             _make(self.logs)
+        self.trials: dict[int, Trial] = {}  # of this run, by the number that they began with
         self.ran: dict[int, FinishedTrial] = {}
         self.diagnosis = Diagnosis(self.jobs, self.job, self.ran)
         self._fitting: int | None = None  # samples on each GPU that fit, once that was found out
@@ -136,7 +126,8 @@ class Launcher:
         earlier = set() if key is None else self.diagnosis.opened()
 
         def changed(trial: Trial) -> None:
-            self._hooks.on_trial(trial, self.ran.get(trial.number))
+            self.trials[trial.number] = trial
+            self._view.trial(trial, self.ran.get(trial.number))
             if trial.ending is not Ending.OPEN:
                 tried.append(trial)
                 self.diagnosis.after(tried)
@@ -227,7 +218,7 @@ class Launcher:
             failed, split = self._split(start), self._renew(following)
             assert failed is not None and split is not None
             start = following
-            self._hooks.on_restart(Restart(trial, failed.per_device, used, split))
+            self._view.restart(Restart(trial, failed.per_device, used, split))
 
     def _renew(self, start: Start) -> BatchSplit | None:
         """Store what the trial has used before this start. Returns how its batches are split."""
@@ -264,14 +255,14 @@ class Launcher:
 
     def _runner(self, start: Start) -> ScriptRunner | Watcher:
         if self.file.metrics is None:
-            return ScriptRunner(job=self.job, on_live=self._hooks.on_live)
+            return ScriptRunner(job=self.job, on_live=self._view.live)
         return Watcher(
             job=self.job,
             monitor=self._monitor,
             metrics=self.file.metrics,
             mode=self.mode,
             profiling=self._profiling,
-            on_live=self._hooks.on_live,
+            on_live=self._view.live,
             grace=self._grace,
             before=start.before,
             micro_batch_size=accumulated(self._split(start)),

@@ -51,3 +51,16 @@ class FinishedTrial:
         """The last lines of its output, shortened, to show after a crash."""
         lines = [line.rstrip() for line in self.end_of_output.splitlines()]
         return [line if len(line) <= SHOWN_LETTERS else f"{line[:SHOWN_LETTERS]} ..." for line in lines[-SHOWN_LINES:]]
+
+
+class RunView:
+    """Is told what a launcher does. This one shows nothing."""
+
+    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
+        """A trial was opened, or has ended. `ran` is None if it is open, or ended without running here."""
+
+    def live(self, live: Live) -> None:
+        """A running trial has made progress."""
+
+    def restart(self, restart: Restart) -> None:
+        """A trial ran out of memory and is started again."""

@@ -15,9 +15,9 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 import regex
 
@@ -40,19 +40,15 @@ T = TypeVar("T")
 # ---------------------------------------------------------------------------------------------------- parsing lines
 
 
-class Reader(Protocol):
-    """Finds epochs and metrics in lines."""
-
-    def read(self, texts: Sequence[str]) -> list[Line]:
-        """The epochs and metrics in these lines; lines without any are left out."""
+Reader: TypeAlias = Callable[[str], Line | None]  # the epoch and metric in a line; None: it has neither
 
 
 def reader_of(metrics: MetricsSource) -> Reader:
     """The reader for a [metrics] table.
 
     >>> reader = reader_of(MetricsSource(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
-    >>> reader.read(["epoch 3 done, acc=0.5", "hello"])
-    [Line(epoch='3', metric=0.5, samples=None)]
+    >>> reader("epoch 3 done, acc=0.5"), reader("hello")
+    (Line(epoch='3', metric=0.5, samples=None), None)
     """
     return JsonReader() if metrics.file else RegexReader(metrics)
 
@@ -67,13 +63,19 @@ class RegexReader:
         self._slow = 0  # lines in a row
         self._count = map(str, itertools.count(1))  # names of epochs if there is no epoch_regex
 
-    def read(self, texts: Sequence[str]) -> list[Line]:
-        """Each line that one of the expressions matches.
+    def __call__(self, text: str) -> Line | None:
+        """What the expressions match.
 
         Raises:
             LaunchError: The expressions take too long.
         """
-        return [line for text in texts if (line := self._line(self._search(text))) is not None]
+        found = self._search(text)
+        if not found:
+            return None
+        epoch = found.get("epoch")
+        if "metric" in found and "epoch" not in self._regexes:  # each metric ends an epoch
+            epoch = next(self._count)
+        return Line(epoch, _number(found["metric"]) if "metric" in found else None, _whole(found.get("samples")))
 
     def _search(self, text: str) -> dict[str, str | None]:
         """The group of each expression that matches this line; None: the group took no part in the match."""
@@ -95,14 +97,6 @@ class RegexReader:
         self._slow = 0
         return {name: match[1] for name, match in matches.items() if match is not None}
 
-    def _line(self, found: dict[str, str | None]) -> Line | None:
-        if not found:
-            return None
-        epoch = found.get("epoch")
-        if "metric" in found and "epoch" not in self._regexes:  # each metric ends an epoch
-            epoch = next(self._count)
-        return Line(epoch, _number(found["metric"]) if "metric" in found else None, _whole(found.get("samples")))
-
 
 class JsonReader:
     """Reads lines such as {"epoch": 3, "metric": 0.81}."""
@@ -110,10 +104,7 @@ class JsonReader:
     def __init__(self) -> None:
         self._count = map(str, itertools.count(1))
 
-    def read(self, texts: Sequence[str]) -> list[Line]:
-        return [line for text in texts if (line := self._line(text)) is not None]
-
-    def _line(self, text: str) -> Line | None:
+    def __call__(self, text: str) -> Line | None:
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict) and {"epoch", "metric"} & set(data):
@@ -238,8 +229,9 @@ class ScriptLines(Generic[T]):
         if not texts or self._failed or self._closed:  # the trial of later lines is over
             return
         try:
-            for line in self._reader.read(texts):
-                self._queue.put((line, self._stamp()))
+            for text in texts:
+                if (line := self._reader(text)) is not None:
+                    self._queue.put((line, self._stamp()))
         except LaunchError as failed:
             self._failed = True
             self._queue.put(failed)

@@ -257,8 +257,11 @@ def test_a_listener_that_fails_stops_no_output(tmp_path: Path, caplog: pytest.Lo
 
 def test_samples_are_read_from_any_line_and_what_is_no_number_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     reader = reader_of(MetricsSource(regex=r"acc=([0-9.]+)", epoch_regex=r"epoch (\d+)", samples=r"(\S+) samples"))
-    found = reader.read(["50,000 samples", "epoch 1", "some samples", "acc=0.5, 60000 samples", "nothing"])
-    assert found == [Line(samples=50_000), Line("1"), Line(), Line(metric=0.5, samples=60_000)]
+    texts = ["50,000 samples", "epoch 1", "some samples", "acc=0.5, 60000 samples", "nothing"]
+    assert [reader(text) for text in texts] == [
+        *(Line(samples=50_000), Line("1"), Line(), Line(metric=0.5, samples=60_000), None)
+    ]
     assert "not a whole number of samples" in caplog.text
-    lines = ['{"epoch": 1, "metric": 0.5, "samples": 800}', '{"epoch": 2, "samples": -1}']
-    assert [one.samples for one in reader_of(MetricsSource(file="metrics.jsonl")).read(lines)] == [800, None]
+    reader = reader_of(MetricsSource(file="metrics.jsonl"))
+    texts = ['{"epoch": 1, "metric": 0.5, "samples": 800}', '{"epoch": 2, "samples": -1}', '{"other": 3}']
+    assert [reader(text) for text in texts] == [Line("1", 0.5, 800), Line("2"), None]
