@@ -356,7 +356,10 @@ def cpu_seconds(leader: int) -> float:
 
 def megabytes(leader: int) -> int:
     """The memory of all processes of a group. A page that several share counts once."""
-    lines = [line for folder in group(leader) for line in (folder / "smaps_rollup").read_text().splitlines()]
+    lines = list[str]()
+    for folder in group(leader):
+        with suppress(OSError):  # it has just ended
+            lines += (folder / "smaps_rollup").read_text().splitlines()
     return round(sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024)
 
 

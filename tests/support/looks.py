@@ -172,4 +172,10 @@ def written(folder: Path, data: dict[str, Any]) -> str:
 def tiles(page: Any) -> dict[str, str]:
     """What the tiles of the page say, by name."""
     found = page.locator(".tiles .tile")
-    return dict(zip(found.locator("dt").all_inner_texts(), found.locator("dd").all_inner_texts(), strict=True))
+    told = [said(one) for one in found.locator("dd").all()]
+    return dict(zip(found.locator("dt").all_inner_texts(), told, strict=True))
+
+
+def said(locator: Any) -> str:
+    """What an element says. Where a line may not break counts as a space."""
+    return str(locator.inner_text()).replace("\u00a0", " ")

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report import Digests
 from zeus.client.report.brief import JobTotals, SavingSums
-from zeus.client.report.digests import Totals
+from zeus.client.report.digests import Counted
 from zeus.client.report.energy import footprint
 from zeus.client.report.fleet import fleet_of
 from zeus.errors import InputError, ZeusError
@@ -37,7 +37,7 @@ MANY, OLDEST_SECONDS = 1_000, 5.0  # totals of more jobs are repeated for so lon
 class Sums:
     """What each job adds to the totals, and what follows from that, computed once."""
 
-    def __init__(self, found: Totals) -> None:
+    def __init__(self, found: Counted[JobTotals]) -> None:
         self.rows, self.uncounted = found
 
     @cached_property
@@ -184,16 +184,16 @@ def totals(rows: Iterable[JobTotals], prices: Prices) -> Json:
         "saved_joules_error": math.hypot(*(one.joules_error for one in savings)) if savings else None,
         "saved_seconds": sum(one.seconds for one in savings) if savings else None,
         "saved_share": saved / default if default else None,
-        "saved_sentence": _sentence(savings, worth) if savings and default else None,
+        "saved_sentence": _sentence(savings) if savings and default else None,
         **asdict(worth),
         "footprint": reduce(Footprint.__add__, used).to_json() if used else None,
     }
     return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}
 
 
-def _sentence(savings: list[SavingSums], worth: PricedSaving) -> str:
+def _sentence(savings: list[SavingSums]) -> str:
     """What several jobs saved together, in words. Errors of different jobs are independent."""
     energy = sum(one.joules for one in savings), math.hypot(*(one.joules_error for one in savings))
     time = sum(one.seconds for one in savings), math.hypot(*(one.seconds_error for one in savings))
     compared = sum(one.compared_joules for one in savings), sum(one.compared_seconds for one in savings)
-    return saving_sentence(energy, time, compared, worth=worth)
+    return saving_sentence(energy, time, compared)

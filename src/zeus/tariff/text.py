@@ -38,24 +38,25 @@ def money(amount: float, currency: str, error: float | None = None) -> str:
     """Money for people, with its standard error if one is given.
 
     >>> money(0.417, "EUR"), money(-2e-7, "EUR"), money(0.417, "EUR", 0.023), money(0.417, "EUR", 0.00123)
-    ('0.42 EUR', 'less than 0.01 EUR', '0.42 ± 0.02 EUR', '0.42 ± 0.0012 EUR')
+    ('0.42 EUR', 'less than 0.01 EUR', '0.42 ± 0.02 EUR', '0.417 ± 0.001 EUR')
     >>> money(2e-7, "EUR", 1e-8), money(2e-7, "EUR", 0.01)
     ('less than 0.01 EUR', '0.00 ± 0.01 EUR')
     """
     if max(abs(amount), error or 0.0) < 0.005:
         return f"less than 0.01 {currency}".rstrip()
-    unsure = "" if error is None else f" ± {error:.2f}" if error >= 0.005 or not error else f" ± {error:.2g}"
-    return f"{amount:z.2f}{unsure} {currency}".rstrip()
+    places = math.ceil(-math.log10(error)) if error and 5e-5 <= error < 0.005 else 2
+    unsure = "" if error is None else f" ± {error:.{places}f}"
+    return f"{amount:z.{places}f}{unsure} {currency}".rstrip()
 
 
 def grams(amount: float, error: float | None = None) -> str:
     """Grams of CO2 equivalent for people, with their standard error if one is given.
 
-    >>> grams(3.14159), grams(12345.0), grams(12345.0, 678.0)
-    ('3.14 gCO2e', '12.3 kgCO2e', '12.3 ± 0.678 kgCO2e')
+    >>> grams(3.14159), grams(12345.0), grams(12345.0, 678.0), grams(3.14, 123.0)
+    ('3.14 gCO2e', '12.3 kgCO2e', '12.3 ± 0.68 kgCO2e', '3.14 ± 120 gCO2e')
     """
     factor, unit = (1000, "kgCO2e") if max(abs(amount), error or 0.0) >= 1000 else (1, "gCO2e")
-    unsure = "" if error is None else f" ± {error / factor:.3g}"
+    unsure = "" if error is None else f" ± {float(f'{error / factor:.2g}'):g}"
     return f"{amount / factor:.3g}{unsure} {unit}"
 
 

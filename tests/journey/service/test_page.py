@@ -85,6 +85,22 @@ def test_what_happens_meanwhile_appears_without_a_reload(served: tuple[str, Memo
     look.until(lambda: not newcomer.is_visible())
 
 
+def test_what_waits_while_a_person_chooses_is_said_and_then_appears(
+    served: tuple[str, MemoryStore], looks: Looks
+) -> None:
+    look = looks.served()
+    newcomer, status = look.page.get_by_role("link", name="newcomer"), look.page.get_by_role("status")
+    look.go("#/")
+    look.page.locator("#list-state").click()
+    fill(served[1], "newcomer")
+    look.until(lambda: status.inner_text() == "news waits while you choose" or newcomer.is_visible())
+    assert not newcomer.is_visible()
+    look.until(newcomer.is_visible)  # although the choice still has the focus
+    assert status.inner_text() == "Live"
+    served[1].forget("newcomer")
+    look.until(lambda: not newcomer.is_visible())
+
+
 def test_what_happens_while_the_page_is_fetched_appears_too(served: tuple[str, MemoryStore], looks: Looks) -> None:
     store, look = served[1], looks.served()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.looks import Looks, opened, tiles, visited
+from support.looks import Looks, opened, said, tiles, visited
 from support.page_data import COMMAND, SAVED, everything, saving
 
 
@@ -55,15 +55,15 @@ def test_a_saving_is_told_with_what_it_rests_on(looks: Looks) -> None:
     savings = {words: {**saving(), **changed, "sentence": words} for words, changed in SAVINGS.items()}
     jobs = {words: {"saving": found, "recent_saving": found} for words, found in savings.items()}
     page = None
-    for words, page in visited(looks, jobs):
-        assert tiles(page)["Saved energy"].split("\n")[0] == words
-        assert tiles(page)["Latest recurrences"].split("\n")[0] == words
+    for sentence, page in visited(looks, jobs):
+        assert tiles(page)["Saved energy"].split("\n")[0] == sentence
+        assert tiles(page)["Latest recurrences"].split("\n")[0] == sentence
     assert page is not None
     page.get_by_role("link", name="Jobs").click()
     page.get_by_role("heading", level=1, name="Recurring jobs").wait_for()
     for row in page.locator("tbody tr").all():
         name = row.locator("td.name").inner_text()
-        assert row.locator("td.words").inner_text() == name
+        assert said(row.locator("td.words")) == name
 
 
 DEFAULTS = {
@@ -112,7 +112,7 @@ def test_money_is_told_as_people_tell_it(looks: Looks) -> None:
         "more than the default": (-12.5, "Extra money", "12.50 EUR"),
         "much": (12_345.6, "Saved money", "12346 EUR"),
         "with its error": (0.4213, "Saved money", "0.42 ± 0.02 EUR", 0.0231),
-        "with a small error": (0.4213, "Saved money", "0.42 ± 0.0012 EUR", 0.00123),
+        "with a small error": (0.4213, "Saved money", "0.421 ± 0.001 EUR", 0.00123),
         "with a large error": (-0.003, "Extra money", "0.00 ± 0.01 EUR", 0.0121),
     }
     jobs = {}
@@ -216,7 +216,7 @@ def test_data_of_an_older_service_is_shown_all_the_same(as_null: bool, looks: Lo
     for place, name in places.items():
         look.go(place)
         look.page.get_by_role("heading", level=1, name=name).wait_for()
-        shown = look.page.locator("main").inner_text()
+        shown = said(look.page.locator("main"))
         assert "+43.7 kJ" in shown  # the sentence is the service's
         assert "undefined" not in shown and "NaN" not in shown and "null" not in shown
     assert look.wrong == []
@@ -226,9 +226,7 @@ def test_lines_of_the_script_fit_on_a_screen() -> None:
     from zeus.service.dashboard.page import MODULES, read
 
     for name in MODULES:
-        script = read(name)
-        assert script is not None
-        lines = script.decode().splitlines()
+        lines = read(name).splitlines()
         assert (name, [line for line in lines if len(line) > 120]) == (name, [])
         assert len(lines) <= 350, name
 

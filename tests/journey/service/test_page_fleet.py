@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.looks import Look, Looks, opened, tiles
+from support.looks import Look, Looks, opened, said, tiles
 from support.page_data import everything, fleet
 
 WEEKS = '[aria-label$="used and saved by week"].plot'
@@ -19,7 +19,7 @@ def test_what_was_used_and_saved_is_told_with_its_error(looks: Looks) -> None:
     look = shown(looks)
     told = tiles(look.page)
     assert told["Energy used"] == "11.1 kWh\n40 recurrences"
-    assert told["Energy saved"] == "2.5 ± 0.278 kWh"
+    assert told["Energy saved"] == "2.5 ± 0.28 kWh"
     assert told["Money"] == "3.40 EUR\nsaved: 0.80 EUR"
     assert told["CO₂e"] == "3.6 kg\nsaved: 800 g"
     look.page.wait_for_selector(f"{WEEKS} .main-svg")
@@ -36,7 +36,7 @@ def test_an_owner_leads_to_the_jobs(looks: Looks) -> None:
     look = shown(looks)
     page = look.page
     row = page.locator("section:has(h2:text-is('By owner')) tbody tr").first.inner_text()
-    assert "nlp/alice" in row and "7.78 kWh" in row and "1.75 ± 0.194 kWh" in row and "2.38 EUR" in row
+    assert "nlp/alice" in row and "7.78 kWh" in row and "1.75 ± 0.19 kWh" in row and "2.38 EUR" in row
     assert page.get_by_text("without an owner").is_visible()
     page.locator("section:has(h2:text-is('By owner'))").get_by_role("link", name="nlp/alice").click()
     page.get_by_role("heading", level=1, name="Recurring jobs").wait_for()
@@ -47,7 +47,7 @@ def test_a_losing_job_is_found(looks: Looks) -> None:
     words = "used 5 % ± 1 % more energy (5.00 kJ ± 1.00 kJ, measured)"
     look = shown(looks, losing=[{"job": "speech", "owner": "nlp/alice", "sentence": words}])
     card = look.page.locator("section:has(h2:text-is('Jobs that lose'))")
-    assert words in card.inner_text()
+    assert words in said(card)
     card.get_by_role("link", name="speech").click()
     look.page.get_by_role("heading", level=1, name="speech").wait_for()
     look.page.go_back()

@@ -21,9 +21,16 @@ from msgspec import structs
 from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report.energy import Energy, Hours, energy_of, footprint, is_flat, without_hours
 from zeus.client.report.job_report import JobReport, report
-from zeus.client.report.json import default_json, footprint_json, priced_saving, recurrence_json, saving_json
+from zeus.client.report.json import (
+    default_json,
+    footprint_json,
+    origin_json,
+    priced_saving,
+    recurrence_json,
+    saving_json,
+    watts_of,
+)
 from zeus.client.report.standing import UNREADABLE, is_loss, standing, state_of, why_failing
-from zeus.client.report.trial_facts import origin_json, watts_of
 from zeus.client.report.weeks import JobWeeks, cells_of
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ending, TrialRecord, replace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from zeus import __version__
 from zeus.client.policy_states import PolicyStateCache
@@ -30,17 +30,10 @@ SHAPE = 3  # raise it when a digest says something else about the same facts
 AT_ONCE = 100  # digests that are written together
 
 
-class Totals(NamedTuple):
-    """What each job adds to the totals, and how many jobs are not counted yet."""
+class Counted(NamedTuple, Generic[T]):
+    """Something about each job, and how many jobs are not counted yet."""
 
-    rows: Mapping[str, JobTotals]
-    uncounted: int
-
-
-class Weeks(NamedTuple):
-    """What each job used and saved by week, and how many jobs are not counted yet."""
-
-    rows: Mapping[str, JobWeeks]
+    rows: Mapping[str, T]
     uncounted: int
 
 
@@ -72,24 +65,22 @@ class Digests:
                 rows.append(brief_from_store(digest, found[name].running, prices))
         return rows
 
-    def totals(self, prices: Prices, seconds: float) -> Totals:
+    def totals(self, prices: Prices, seconds: float) -> Counted[JobTotals]:
         """What each job adds to the totals. Missing digests are computed for so many seconds.
 
         Where that does not suffice, an outdated digest counts, and a job that has none is left out.
         """
-        return Totals(
-            *self._rows(
-                self._store.glances(briefs=False, hours=not is_flat(prices)),
-                lambda digest: digest.totals.with_running(digest.running),
-                lambda kept, running: totals_from_store(kept, prices).with_running(running),
-                seconds,
-            )
+        return self._rows(
+            self._store.glances(briefs=False, hours=not is_flat(prices)),
+            lambda digest: digest.totals.with_running(digest.running),
+            lambda kept, running: totals_from_store(kept, prices).with_running(running),
+            seconds,
         )
 
-    def weeks(self, seconds: float) -> Weeks:
+    def weeks(self, seconds: float) -> Counted[JobWeeks]:
         """What each job used and saved by week, like `totals`. Running trials count when they have ended."""
         found = self._store.glances(briefs=False, weeks=True)
-        return Weeks(*self._rows(found, lambda digest: digest.weeks, lambda kept, _: weeks_from_store(kept), seconds))
+        return self._rows(found, lambda digest: digest.weeks, lambda kept, _: weeks_from_store(kept), seconds)
 
     def _rows(
         self,
@@ -97,7 +88,7 @@ class Digests:
         fresh_row: Callable[[JobDigest], T],
         kept_row: Callable[[Digest, Sequence[TrialRecord]], T],
         seconds: float,
-    ) -> tuple[dict[str, T], int]:
+    ) -> Counted[T]:
         """A row for each job that has a digest now, and how many have none."""
         begun = self._clock()
         missing = {name: one for name, one in found.items() if not _is_current(one)} if seconds > 0 else {}
@@ -112,7 +103,7 @@ class Digests:
                 rows[name] = fresh[name]
             elif one.digest is not None and one.digest.stamp.startswith(_prefix()):
                 rows[name] = kept_row(one.digest, one.running)
-        return rows, len(found) - len(rows)
+        return Counted(rows, len(found) - len(rows))
 
     def refresh(self, job_id: str) -> None:
         """Compute and store the digest of a job, if it is missing or outdated."""

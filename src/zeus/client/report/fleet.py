@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from datetime import time as time_of_day
 from typing import Any, NamedTuple
 
-from zeus.client.report.digests import Weeks
+from zeus.client.report.digests import Counted
 from zeus.client.report.energy import footprint
 from zeus.client.report.fleet_text import summary
 from zeus.client.report.weeks import Cell, JobWeeks, first_day, week_of, weeks_until
@@ -36,7 +36,9 @@ class _Part(NamedTuple):
     saved: PricedSaving | None
 
 
-def fleet_of(found: Weeks, weeks: int, last: str, prices: Prices, now: Callable[[], float] = time.time) -> Json:
+def fleet_of(
+    found: Counted[JobWeeks], weeks: int, last: str, prices: Prices, now: Callable[[], float] = time.time
+) -> Json:
     """What the jobs that were found used and saved in so many weeks, up to this one or to `last`.
 
     Raises:

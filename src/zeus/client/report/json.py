@@ -6,6 +6,7 @@ format: it holds the facts themselves, which programs read back.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
@@ -14,9 +15,8 @@ from typing import Any
 from msgspec import structs
 
 from zeus.client.report.energy import energy_of, footprint
-from zeus.client.report.trial_facts import curve_json, origin_json
 from zeus.cost import CostModel
-from zeus.job import JobSpec, Kind, TrialRecord
+from zeus.job import Ending, JobSpec, Kind, TrialRecord
 from zeus.job.wire import plain, to_json
 from zeus.ledger.charge import Spent, overshoot, spent
 from zeus.ledger.ledger import Default, JobLedger, Recurrence, Saving
@@ -26,6 +26,7 @@ from zeus.store.api import Store
 from zeus.tariff.rates import Footprint, Prices
 
 Json = dict[str, Any]
+POINT = ("metric", "joules", "seconds", "limit_watts")
 LATELY = 200  # trials that are read to learn the highest power of each set of GPUs
 
 
@@ -76,9 +77,32 @@ def trial_json(
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
         **origin_json(kept),
+        "watts": watts_of(kept) if trial.ending is Ending.OPEN else None,
         "curve": curve_json(kept) if with_curve else [],
         "log_at": (logs or {}).get(trial.number),
     }
+
+
+def watts_of(kept: TrialRecord) -> float | None:
+    """The mean power of a running trial in its last epoch, or of all of it; None if it is not known."""
+    told = kept.latest_outcome
+    if told is None:
+        return None
+    last = told.curve[-1] if told.curve else None
+    joules, seconds = (told.joules, told.seconds) if last is None else (last.joules, last.seconds)
+    watts = joules / seconds if joules is not None and seconds > 0 else math.nan
+    return watts if math.isfinite(watts) else None
+
+
+def origin_json(kept: TrialRecord) -> Json:
+    """Who runs a trial, and on which host."""
+    return {name: None if kept.origin is None else getattr(kept.origin, name) or None for name in ("user", "host")}
+
+
+def curve_json(kept: TrialRecord) -> list[Json]:
+    """The epochs of a trial, one by one."""
+    curve = () if kept.latest_outcome is None else kept.latest_outcome.curve
+    return [{"epoch": one.number, **{name: getattr(one, name) for name in POINT}} for one in curve]
 
 
 def _hours(kept: TrialRecord) -> list[Json]:

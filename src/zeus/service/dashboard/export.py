@@ -11,7 +11,7 @@ from typing import Any
 from zeus.client.policy_states import PolicyStateCache
 from zeus.client.report import full, profiles_json, report, unreadable
 from zeus.client.report.brief import JobDigest
-from zeus.client.report.digests import Weeks
+from zeus.client.report.digests import Counted
 from zeus.client.report.fleet import fleet_of
 from zeus.errors import InputError, NotKnown
 from zeus.service.dashboard.page import MODULES, STYLES, read
@@ -46,7 +46,7 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     data = {
         "at": utc(time.time()),
         "summary": {**totals(sums, prices()), "jobs": len(rows)},
-        "fleet": fleet_of(Weeks({name: one.weeks for name, one in digests.items()}, 0), FLEET_WEEKS, "", prices()),
+        "fleet": fleet_of(Counted({name: one.weeks for name, one in digests.items()}, 0), FLEET_WEEKS, "", prices()),
         "jobs": rows,
         "full": shown,
         "profiles": profiles,

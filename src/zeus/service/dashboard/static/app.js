@@ -30,7 +30,7 @@ function addressOf(hash) {
 const viewOf = (address) => VIEWS[address.kind] || listView;
 
 let visits = 0,
-  drawn = -1, // the latest visit that was drawn; until then the next one is on its way
+  arrived = -1, // the latest visit that was arrived; until then the next one is on its way
   last = null, // the pulse of what is shown; null: it could not be shown
   shown = null; // which view of what; a change within it moves neither focus nor scroll position
 export async function go() {
@@ -42,7 +42,7 @@ export async function go() {
     before = await viewOf(address).pulse(address); // first, so that the next beat sees what changes meanwhile
     const draw = await viewOf(address).show(address);
     if (visit !== visits) return; // the user has gone elsewhere meanwhile
-    drawn = visit;
+    arrived = visit;
     showViews(address);
     keepFocus(draw, place === shown);
     if (shown !== null && place !== shown) {
@@ -54,7 +54,7 @@ export async function go() {
     setLive("live");
   } catch (wrong) {
     if (visit !== visits) return;
-    drawn = visit;
+    arrived = visit;
     last = wrong instanceof Unanswered ? null : before;
     shown = "";
     showViews(address);
@@ -90,34 +90,40 @@ function showViews(address) {
   document.getElementById("views").replaceChildren(...views.map(link));
 }
 
-// "Live" stands there only while the service has answered at the last beat.
+// "Live" stands there only while the service has answered at the last beat, and what is shown is new.
 const liveBox = document.getElementById("live");
 let answered = null;
 function setLive(state) {
   if (state === "live") answered = Date.now();
   const away = answered ? `not live: no answer since ${clockTime(answered)}` : "the service does not answer";
-  const words = EMBEDDED ? asOf() : { live: "Live", away }[state] || "";
+  const words = EMBEDDED ? asOf() : { live: "Live", held: "news waits while you choose", away }[state] || "";
   liveBox.className = EMBEDDED ? "" : state;
   if (liveBox.textContent !== words) liveBox.textContent = words;
 }
 const asOf = () => (EMBEDDED.at ? `as of ${when(EMBEDDED.at)}` : "");
 
 const BEAT = 3000,
-  FOLLOW_BEATS = 2; // milliseconds; beats between two looks at running trials
+  FOLLOW_BEATS = 2, // milliseconds; beats between two looks at running trials
+  CHOOSING = 10_000; // milliseconds after the last key or click for which a list of choices may be open
+let touched = 0;
+for (const event of ["pointerdown", "keydown"])
+  document.addEventListener(event, () => (touched = Date.now()), { capture: true });
+const chooses = () =>
+  dialogIsOpen() || (document.activeElement?.tagName === "SELECT" && Date.now() - touched < CHOOSING);
 let beats = 0,
   beating = false;
 async function beat() {
-  if (beating || drawn < visits || main.querySelector("form.login")) return;
+  if (beating || arrived < visits || main.querySelector("form.login")) return;
   beating = true;
   const address = addressOf(location.hash),
     visit = visits;
   try {
     const now = await viewOf(address).pulse(address);
     if (visit !== visits) return;
-    const news = now !== last && !dialogIsOpen() && document.activeElement?.tagName !== "SELECT";
-    if (news) await go();
+    const waits = now !== last && chooses();
+    if (now !== last && !waits) await go();
     else if (++beats % FOLLOW_BEATS === 0) await viewOf(address).follow?.();
-    if (last !== null) setLive("live");
+    if (last !== null) setLive(waits ? "held" : "live");
   } catch (wrong) {
     if (wrong instanceof NeedsToken) await go();
     else if (wrong instanceof Unanswered) setLive("away");

@@ -1,29 +1,29 @@
-// What trials reported epoch by epoch: learning curves, power limits and energy. Some trials at a time, the newest first.
+// What trials reported epoch by epoch: learning curves, power limits and energy; the newest trials first.
 import { TRIALS, trialPage } from "./api.js";
 import { COLOURS, axisUnit, clearCard, ink, layout, plot, redraw, within } from "./charts.js";
 import { button, card, choice, dataTable, el, fillCard, keepFocus, missing, remark } from "./dom.js";
 import { ENDINGS, ENERGY, energy, metricText, watts } from "./format.js";
 
 let byEnergy = false, // the axis that a person has chosen
-  held = {}; // which trials of which job a person looks at: how many newer ones there are, and one of them
+  looked = {}; // which trials of which job a person looks at: how many newer ones there are, and one of them
 
 export function curveCards(cards, job, sizes) {
-  if (held.job !== job.job) held = { job: job.job, offset: 0, trials: null, number: null };
+  if (looked.job !== job.job) looked = { job: job.job, offset: 0, trials: null, number: null };
   const came = job.tries.slice(-TRIALS);
   if (job.trials <= TRIALS && !came.some((t) => t.curve?.length)) return;
   const nodes = [card(cards, "", null, true), card(cards, "", null, true)];
   const draw = () => {
-    const shown = held.trials || came,
+    const shown = looked.trials || came,
       trials = shown.filter((t) => t.curve?.length);
     for (const node of nodes) clearCard(node);
     drawCurves(nodes[0], job, sizes, trials, again);
     turning(nodes[0], job, shown, again);
     drawEpochs(nodes[1], job, trials, again);
   };
-  const again = async (offset = held.offset) => {
-    if (offset !== held.offset) {
+  const again = async (offset = looked.offset) => {
+    if (offset !== looked.offset) {
       const { trials } = await trialPage(job, { offset, curves: true });
-      held = { ...held, offset, trials: offset ? trials.toReversed() : null };
+      looked = { ...looked, offset, trials: offset ? trials.toReversed() : null };
     }
     keepFocus(() => {
       draw();
@@ -37,9 +37,9 @@ function turning(node, job, shown, again) {
   if (job.trials <= TRIALS) return;
   const turn = (name, to, disabled) =>
     button(name, () => again(to).catch((wrong) => remark(node, wrong.message)), { id: `curves-${name}`, disabled });
-  const next = held.offset + TRIALS;
+  const next = looked.offset + TRIALS;
   const pages = [
-    turn("Later", Math.max(0, held.offset - TRIALS), held.offset === 0),
+    turn("Later", Math.max(0, looked.offset - TRIALS), looked.offset === 0),
     `trials ${shown[0]?.number} to ${shown.at(-1)?.number}`,
     turn("Earlier", next, next >= job.trials),
   ];
@@ -121,9 +121,9 @@ function drawEpochs(node, job, some, again) {
     remark(node, "None of these trials has reported energy or a power limit.");
     return;
   }
-  const trial = trials.find((t) => t.number === held.number) || trials.at(-1);
+  const trial = trials.find((t) => t.number === looked.number) || trials.at(-1);
   const change = (event) => {
-    held.number = Number(event.target.value);
+    looked.number = Number(event.target.value);
     again();
   };
   const option = (t) =>

@@ -3,7 +3,7 @@ import { ask, linkOf, optional } from "./api.js";
 import { axisUnit, clear, clearCard, ink, layout, plain, plot, redraw, within } from "./charts.js";
 import { card, choice, dataTable, el, fillCard, main, missing, table, tile, timeOf, titled } from "./dom.js";
 import { EMBEDDED } from "./embedded.js";
-import { ENERGY, MASS, count, energy, mass, money, number, when, withError } from "./format.js";
+import { ENERGY, MASS, bound, count, energy, mass, money, number, when, withError } from "./format.js";
 
 export const fleetView = { show: showFleet, pulse: fleetPulse };
 const FRESH = 60_000; // milliseconds; it is a sum over all jobs, so no stamp tells when it changes
@@ -184,7 +184,13 @@ function needCard(cards, title, note, rows, state) {
     const job = row.job ?? row;
     const parts = [row.owner, row.last_run_at ? ["last run ", timeOf(row.last_run_at)] : null].filter(Boolean);
     const facts = parts.map((one) => el("small", {}, one));
-    return el("li", {}, el("a", { href: linkOf(job) }, job), facts, row.sentence ? el("p", {}, row.sentence) : null);
+    return el(
+      "li",
+      {},
+      el("a", { href: linkOf(job) }, job),
+      facts,
+      row.sentence ? el("p", {}, bound(row.sentence)) : null,
+    );
   };
   node.append(el("ul", { class: "need" }, rows.map(item)));
   if (state) node.append(el("p", {}, el("a", { href: `#/?state=${state}` }, `All ${state} jobs in the list`)));

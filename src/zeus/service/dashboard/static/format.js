@@ -37,10 +37,10 @@ export function unitOf(value, units) {
   const size = Math.abs(value);
   return units.find((unit) => size >= unit.from) || units[units.length - 1];
 }
-function inUnits(value, units, most) {
+function inUnits(value, units) {
   if (missing(value)) return "unknown";
   const unit = unitOf(value, units);
-  return `${digits(value / unit.factor, most)} ${unit.name}`;
+  return `${digits(value / unit.factor)} ${unit.name}`;
 }
 export const ENERGY = [
   { name: "MWh", factor: 3.6e9, from: 3.6e9 },
@@ -96,9 +96,10 @@ export function percent(share) {
 // "0.42 ± 0.02 EUR"
 export function money(amount, currency, error) {
   const known = !missing(error) && Math.max(amount, error) >= 0.01,
-    shown = (one) => (one === 0 ? "0" : one.toFixed(Math.max(amount, one) < 1000 ? 2 : 0));
+    fine = known && error >= 5e-5 && error < 0.005 ? Math.ceil(-Math.log10(error)) : 2;
+  const shown = (one) => (one === 0 ? "0" : one.toFixed(Math.max(amount, one) < 1000 ? fine : 0));
   const text = amount > 0 && amount < 0.01 && !known ? "less than 0.01" : shown(amount);
-  return [text, known ? `± ${error < 0.01 ? digits(error, 2) : shown(error)}` : "", currency].filter(Boolean).join(" ");
+  return [text, known ? `± ${shown(error)}` : "", currency].filter(Boolean).join(" ");
 }
 
 // "1.2 ± 0.1 kWh": a value and its standard error in one unit.
@@ -106,15 +107,16 @@ export function withError(value, error, units) {
   if (missing(value)) return "unknown";
   if (missing(error)) return inUnits(value, units);
   const unit = unitOf(Math.max(Math.abs(value), error), units);
-  return `${digits(value / unit.factor)} ± ${digits(error / unit.factor)} ${unit.name}`;
+  return `${digits(value / unit.factor)} ± ${digits(error / unit.factor, 2)} ${unit.name}`;
 }
 
 const LIMITS_UNKNOWN = "as it ran: the default's power limits are not known";
 
-// " (measured, ±1.2 kJ)"; nothing where neither is known.
-function certainty(basis, error) {
-  const parts = basis === "measured" || basis === "estimated" ? [basis] : [];
-  if (!missing(error)) parts.push(`±${inUnits(error, ENERGY, 2)}`);
+// " (measured, ±1.2 kJ)", in the unit of the value; nothing where neither is known.
+function certainty(basis, value, error) {
+  const parts = basis === "measured" || basis === "estimated" ? [basis] : [],
+    unit = unitOf(value, ENERGY);
+  if (!missing(error)) parts.push(`±${digits(error / unit.factor, 2)} ${unit.name}`);
   if (basis === "as_it_ran") parts.push(LIMITS_UNKNOWN);
   return parts.length ? ` (${parts.join(basis === "as_it_ran" ? "; " : ", ")})` : "";
 }
@@ -130,8 +132,10 @@ export const tint = (saving) => ["bad", "", "good"][direction(saving) + 1];
 // The service says it, in the words of the command line. An older one has no sentence: then there is the number alone.
 export function savingText(saving) {
   if (!saving) return "not known yet";
-  return saving.sentence || `${saving.joules > 0 ? "+" : ""}${energy(saving.joules)}`;
+  return bound(saving.sentence || `${saving.joules > 0 ? "+" : ""}${energy(saving.joules)}`);
 }
+// No line breaks between a number and its unit.
+export const bound = (text) => text.replace(/ (?=%|[a-zA-Z]*(?:J|kWh|CO2e)\b)/g, "\u00a0");
 
 export function defaultText(job) {
   const usual = job.default;
@@ -139,7 +143,7 @@ export function defaultText(job) {
   const runs = usual.runs_measured ? `, ${count(usual.runs_measured, "run")} measured` : "";
   return (
     `${energy(usual.joules)} and ${duration(usual.seconds)} per run` +
-    `${certainty(usual.basis, usual.joules_error)}${runs}`
+    `${certainty(usual.basis, usual.joules, usual.joules_error)}${runs}`
   );
 }
 

@@ -127,17 +127,11 @@ function fillRunning(box, job, trials) {
           ),
           fact("Metric", missing(t.metric) ? unsaid : metricText(t.metric), `target: ${targetText(job.spec)}`),
           fact("Energy so far", missing(t.joules) ? unsaid : energy(t.joules)),
-          missing(powerOf(t)) ? null : fact("Power", watts(powerOf(t))),
+          missing(t.watts) ? null : fact("Power", watts(t.watts)),
         ),
       );
     }),
   );
-}
-
-// In watts, in the last epoch.
-function powerOf(trial) {
-  const last = trial.curve?.at(-1);
-  return trial.watts ?? (last?.seconds > 0 && !missing(last.joules) ? last.joules / last.seconds : null);
 }
 
 // What a running trial has reported changes no pulse, so it is asked for while one runs.
@@ -145,7 +139,7 @@ async function followJob() {
   if (!running?.box.isConnected) return;
   const { job, box, numbers } = running;
   if (!numbers.size) return;
-  const { trials } = await ask(`${pathOf(job.job)}/trials?ending=open&limit=1000`);
+  const { trials } = await ask(`${pathOf(job.job)}/trials?ending=open&limit=1000&curves=false`);
   const open = trials.filter((t) => numbers.has(t.number));
   if (running?.box === box && open.length) fillRunning(box, job, open);
   await followLog();

@@ -201,7 +201,7 @@ function trialPages(total, fill) {
     "div",
     { class: "pages" },
     turn("Later", Math.max(0, offset - TRIALS), offset === 0),
-    `${offset + 1} to ${last}`,
+    `${offset + 1} to ${last} of ${total}`,
     turn("Earlier", offset + TRIALS, last >= total),
   );
 }
