@@ -86,6 +86,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tuners.py --only optuna --trials 5  # Ray would listen on all interfaces
 	$(BIN)/python benchmarks/service.py --pairs 2000 --clients 50 --check
 	$(BIN)/python benchmarks/scale.py --quick
+	$(BIN)/python benchmarks/team_service.py --jobs 1000 --past 10 20 --long 200 --trainings 20 --seconds 30
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 -p schemathesis.pytest.plugin tests/journey/service/openapi_requests.py
 	$(BIN)/python benchmarks/slurm.py --check  # as root, with slurm-wlm and munge
 
