@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from zeus.cost import LEAST, MOST, CostModel, Use
 from zeus.errors import InputError
@@ -136,18 +136,13 @@ class PowerProfile:
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON: the file format that users know, with `steps` and `unmeasured` added."""
-        rows = [
-            MeasuredLimit(
-                whole(one.limit_watts),
-                one.joules,
-                one.seconds,
-                one.steps,
-                UNSET if one.joules_error is None else one.joules_error,
-                UNSET if one.seconds_error is None else one.seconds_error,
-            )
-            for one in self.slices
-        ]
-        return dict(msgspec.to_builtins(ProfileFile(rows, [whole(watts) for watts in self.unmeasured])))
+        rows = []
+        for one in self.slices:
+            errors = {"energy_error": one.joules_error, "time_error": one.seconds_error}
+            known = {name: error for name, error in errors.items() if error is not None}
+            measured = {"energy": one.joules, "time": one.seconds, "steps": one.steps}
+            rows.append({"power_limit": whole(one.limit_watts), **measured, **known})
+        return {"measurements": rows, "unmeasured": [whole(watts) for watts in self.unmeasured]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PowerProfile:
@@ -168,8 +163,8 @@ class MeasuredLimit(msgspec.Struct, frozen=True):
     energy: float
     time: float
     steps: int = 1
-    energy_error: float | UnsetType | None = UNSET
-    time_error: float | UnsetType | None = UNSET
+    energy_error: float | None = None
+    time_error: float | None = None
 
 
 class ProfileFile(msgspec.Struct, frozen=True):
@@ -182,16 +177,10 @@ class ProfileFile(msgspec.Struct, frozen=True):
     def profile(self) -> PowerProfile:
         """The profile. InputError if a value is out of bounds."""
         slices = [
-            LimitSlice(
-                one.power_limit, one.steps, one.time, one.energy, _known(one.time_error), _known(one.energy_error)
-            )
+            LimitSlice(one.power_limit, one.steps, one.time, one.energy, one.time_error, one.energy_error)
             for one in self.measurements
         ]
         return PowerProfile.of(slices, self.unmeasured)
-
-
-def _known(error: float | UnsetType | None) -> float | None:
-    return None if error is UNSET or error is None else error
 
 
 def pooled_scatter(
