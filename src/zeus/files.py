@@ -33,6 +33,11 @@ def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
         raise
 
 
+def open_shared(path: Path) -> int:
+    """Open a file that processes of one user share, and make it if it is missing. Never follows a link."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
 class FileLock:
     """A lock that this process holds. The kernel releases it if the process dies."""
 
@@ -46,7 +51,7 @@ class FileLock:
         `holder` is written into the file, for others who want the lock. Never remove the file: somebody might be
         taking the lock at that moment.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_shared(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(OSError):  # on a full disk the lock works without a name in it

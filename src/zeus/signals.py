@@ -17,7 +17,7 @@ def stop_signal(*signals: signal.Signals, once: bool = False) -> Iterator[int]:
     A `threading.Event` does not work here: the interrupted code may hold its lock.
 
     Args:
-        signals: The signals. They are unblocked, because whoever started this process may have blocked them.
+        signals: The signals. They are unblocked, because the parent process may have blocked them.
         once: Whether the same signal acts as usual when it comes again, in case a driver call hangs.
     """
     ready, tell = os.pipe()

@@ -63,7 +63,7 @@ def resolve(
     Args:
         mask: The variable's value. None means that it is not set, which selects every card.
         cards: Every card, in the order in which indices count them.
-        note: Is called with what whoever wrote the mask should know.
+        note: Is called with a warning for the person who wrote the mask.
         variable: The variable that holds the mask, for messages.
         mig_parent: Returns the UUID of the card that holds a MIG uuid. Raises `NoDevice` for an unknown uuid.
         mixed: Whether a mask may hold both indices and UUIDs (AMD).

@@ -78,7 +78,7 @@ _found: tuple[weakref.ref[Any], Rank] | None = None  # the process group, and th
 def _torch_rank() -> Rank | None:
     """The rank of a process that no launcher told its place: Lightning's own, `torch.multiprocessing.spawn`.
 
-    Rank and size are those over all nodes: they are as good for telling which rank is the lowest of a node.
+    Rank and size are those over all nodes. They also tell which rank is the lowest on a node.
     """
     global _found
     ranks = connected()
@@ -112,5 +112,5 @@ def shared_folder(environ: Mapping[str, str] = settings.HERE) -> Path:
     """
     if (runtime := settings.runtime_folder(environ)) is not None:
         return runtime / "zeus"
-    folder = settings.temporary_folder(environ) / f"zeus-{os.geteuid()}"
+    folder = settings.temporary_folder(environ)
     return private_folder(folder, "the folder of virtual cards and ranks", "set XDG_RUNTIME_DIR to another folder")

@@ -17,6 +17,7 @@ import struct
 from pathlib import Path
 
 from zeus.device.ranks import Rank, connected, rank, shared_folder
+from zeus.files import open_shared
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class CountingLocks:
             folder = (self._parent or shared_folder()) / "ranks" / key
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for thing in self._things:
-                file = os.open(folder / thing, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                file = open_shared(folder / thing)
                 self._held[thing] = file
                 fcntl.fcntl(file, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, me.local, 1, 0))
         except OSError as why:

@@ -4,7 +4,7 @@
 make the same calls in the same order, at the same step counts. A script that calls Zeus on its first rank only cannot
 keep that promise, so it is served by `post` and `read` alone: a rank that never reads keeps nobody waiting.
 
-Every wait is bounded. If a rank does not come, the others get DeviceError, and whoever can restore something does so.
+Every wait is bounded. If a rank does not come, the others get DeviceError, and each restores what it has set.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class WaitRecord:
         return RankWait(self._ranks.rank, seconds, cost_of_waiting(seconds, cost, whole, self._ranks.size))
 
 
-# ------------------------------------------------------------------------- lines for whoever runs the training
+# ------------------------------------------------------------------- lines for the person who runs the training
 
 
 def print_notice(line: str, *, every_rank: bool = False) -> None:

@@ -355,7 +355,7 @@ def data_folder(environ: Mapping[str, str] = HERE) -> Path:
     try:
         return Path.home() / ".local" / "share" / "zeus"
     except RuntimeError:  # the user has no home, as in some containers
-        return Path(tempfile.gettempdir()) / f"zeus-{os.getuid()}" / "zeus"
+        return temporary_folder(environ) / "zeus"
 
 
 def runtime_folder(environ: Mapping[str, str] = HERE) -> Path | None:
@@ -369,8 +369,8 @@ def runtime_folder(environ: Mapping[str, str] = HERE) -> Path | None:
 
 
 def temporary_folder(environ: Mapping[str, str] = HERE) -> Path:
-    """TMPDIR, or the system's temporary folder."""
-    return Path(environ.get("TMPDIR") or tempfile.gettempdir())
+    """TMPDIR, or the system's temporary folder: this user's folder there, if there is no better one."""
+    return Path(environ.get("TMPDIR") or tempfile.gettempdir()) / f"zeus-{os.geteuid()}"
 
 
 # ---------------------------------------------------------------------------------------------------- passing on

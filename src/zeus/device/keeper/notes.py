@@ -14,7 +14,6 @@ import errno
 import json
 import math
 import os
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -203,8 +202,7 @@ def _folder() -> Path:
                 raise
     elif (runtime := settings.runtime_folder()) is not None:
         return _private(runtime / "zeus" / "keeper")
-    mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
-    return _private(mine / "keeper")
+    return _private(_private(settings.temporary_folder()) / "keeper")
 
 
 def _private(folder: Path) -> Path:

@@ -6,8 +6,8 @@
 A rule for the user decides alone. Otherwise the rules of all the user's groups apply: one that forbids wins, and among
 the others the widest range does. Whoever is in no group of the policy is denied, but root and the keeper's own user.
 
-A name in the policy may not be resolved, for instance while a directory service is down. Then whoever may have that
-name is denied, if the rule could take rights away.
+A name in the policy may not be resolved, for instance while a directory service is down. Then users who may have that
+name are denied, if the rule could take rights away.
 """
 
 from __future__ import annotations

@@ -352,7 +352,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:
-    """Listen under a temporary name first, so that whoever sees the socket gets an answer, and nobody else gets in."""
+    """Listen under a temporary name first, so that the socket answers as soon as it is seen, and only to its users."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     umask = os.umask(0o177)

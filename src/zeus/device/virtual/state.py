@@ -24,7 +24,7 @@ from pathlib import Path
 from zeus import settings
 from zeus.device.ranks import rank, shared_folder
 from zeus.errors import InputError
-from zeus.files import boot_id, locked
+from zeus.files import boot_id, locked, open_shared
 from zeus.fork import renew_after_fork
 
 MAX_CARDS = 16
@@ -157,7 +157,7 @@ class FileState(MemoryState):
             if self._file < 0:
                 if self._path.is_dir():
                     raise InputError(f"{self._path} is a folder. Set ZEUS_VIRTUAL_STATE to a file.")
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                self._file = open_shared(self._path)
             with nullcontext() if self._depth else locked(self._file):
                 self._depth += 1
                 try:
