@@ -1,7 +1,4 @@
-"""Clocks: the machine's own, a faster one, and a virtual one that moves only by `sleep`.
-
-A clock runs actions in threads of its own. A forked child has none of them; see `zeus.fork`.
-"""
+"""Clocks: the machine's own, a faster one, and a virtual one that moves only by `sleep`."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from zeus.device.gpu import Clock, Gpu, Ticker
+from zeus.fork import renew_after_fork
 
 log = logging.getLogger(__name__)
 
@@ -36,38 +33,74 @@ class RealClock:
 
     def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
         """Run the action on a daemon thread every `seconds`."""
-        return _ThreadTicker(seconds / self.speed, action)
+        return _ThreadTicker(seconds, action, self.speed)
 
 
 class _ThreadTicker:
-    def __init__(self, seconds: float, action: Callable[[], None]) -> None:
-        self._seconds = seconds
-        self._action = action
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="zeus-ticker", daemon=True)
-        self._thread.start()
+    def __init__(self, seconds: float, action: Callable[[], None], speed: float) -> None:
+        self._seconds, self._action, self._speed = seconds, action, speed
+        self._over = False
+        self.after_fork()
+        self.wake()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock, self._changed = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self.is_asleep = not self._over
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self.is_asleep:
+                return
+            self.is_asleep = False
+        thread = threading.Thread(target=self._run, name="zeus-ticker", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as why:
+            log.warning("No thread can be started, so Zeus reads sensors only when it must: %s", why)
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
-        while not self._over.wait(self._seconds):
+        while not self._over:
+            if self._changed.wait(self._seconds / self._speed):
+                self._changed.clear()
+                continue
             try:
                 self._action()
             except Exception:  # go on: the next reading may work, and nobody would notice a dead thread
                 log.warning("A background reading failed; Zeus will try again.", exc_info=True)
 
+    def pace(self, seconds: float) -> None:
+        if seconds != self._seconds:
+            self._seconds = seconds
+            self._changed.set()
+
     def stop(self, wait: float = 10.0) -> None:
-        self._over.set()
-        if wait and self._thread is not threading.current_thread():
+        self._over, self.is_asleep = True, False
+        self._changed.set()
+        if wait and self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(wait)
 
 
-@dataclass(slots=True)
 class _Timer:
-    seconds: float
-    action: Callable[[], None]
-    over: bool = False
+    is_asleep = False
+
+    def __init__(self, clock: VirtualClock, seconds: float, action: Callable[[], None]) -> None:
+        self._clock, self.seconds, self.action = clock, seconds, action
+        self.due: float | None = None  # None: stopped
+
+    def wake(self) -> None:
+        """A virtual clock needs no thread."""
+
+    def pace(self, seconds: float) -> None:
+        if seconds != self.seconds and self.due is not None:
+            self.seconds = seconds
+            self._clock.run_at(self._clock.now() + seconds, self)
 
     def stop(self, wait: float = 0.0) -> None:
-        self.over = True
+        self.due = None
 
 
 class VirtualClock:
@@ -103,19 +136,24 @@ class VirtualClock:
         with self._lock:
             while self._due and self._due[0][0] <= moment:
                 due, _, timer = heapq.heappop(self._due)
-                if timer.over:
+                if timer.due != due:  # stopped, or at another pace
                     continue
                 self._set(max(due, self.now()))
-                heapq.heappush(self._due, (due + timer.seconds, next(self._order), timer))
+                self.run_at(due + timer.seconds, timer)
                 timer.action()
             self._set(max(moment, self.now()))
 
     def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
         """Run the action every `seconds` of virtual time."""
-        timer = _Timer(seconds, action)
-        with self._lock:
-            heapq.heappush(self._due, (self.now() + seconds, next(self._order), timer))
+        timer = _Timer(self, seconds, action)
+        self.run_at(self.now() + seconds, timer)
         return timer
+
+    def run_at(self, moment: float, timer: _Timer) -> None:
+        """Run this timer's action when the time comes, and no longer when it was due before."""
+        with self._lock:
+            timer.due = moment
+            heapq.heappush(self._due, (moment, next(self._order), timer))
 
     def _set(self, moment: float) -> None:
         self._now = moment

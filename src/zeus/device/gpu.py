@@ -69,7 +69,15 @@ class PowerSample(NamedTuple):
 
 
 class Ticker(Protocol):
-    """A running `Clock.every`."""
+    """A running `Clock.every`. It sleeps in a forked child until it is woken: most children never need it."""
+
+    is_asleep: bool
+
+    def wake(self) -> None:
+        """Go on in a forked child."""
+
+    def pace(self, seconds: float) -> None:
+        """Run the action this often from now on."""
 
     def stop(self, wait: float = 10.0) -> None:
         """Stop running the action. Waits up to `wait` seconds for one that is running."""

@@ -126,21 +126,19 @@ class SampledMeter(Meter):
         self._settled = settled  # called after each look, when windows may have become readable
         self._can = gpu.spec.capabilities
         self._pending: deque[Stamp] = deque()
-        self._lock = threading.Lock()  # guards the ticker; never held during a driver call
         self._looking = threading.Lock()  # held while a thread reads the card; nobody ever waits for it
         self._given_up = False  # a reader waited in vain, and no stamp has been settled since
         self._lost = False
         self._stamps = StampMapper()
         self._counter_due = -1.0
         self._counter_every = 1.0
-        self._closed = False
         self._is_fast = False
         self._began = clock.now()
         self._curve = self._choose_curve()
         self._tick()
-        self._every = self._calm = self._choose_period()
-        self._ticker: Ticker | None = None
-        self._start()
+        self._ticker: Ticker | None = None  # until it runs
+        self._calm = self._choose_period()
+        self._ticker = clock.every(self._calm, self._watch)
         renew_after_fork(self)
 
     def _choose_curve(self) -> EnergyCurve | CounterCurve:
@@ -159,13 +157,6 @@ class SampledMeter(Meter):
         span = self._stamps.span
         return min(2.0, max(self.POLL_SECONDS, self.BUFFER_SHARE * span))
 
-    def _start(self) -> None:
-        try:
-            self._ticker = self._clock.every(self._every, self._watch)
-        except RuntimeError as why:  # no thread can be started: whoever reads a measurement reads the card
-            self._closed = True
-            log.warning("%s is read only when its energy is asked for: %s", self._gpu.spec.name, why)
-
     def _watch(self) -> None:
         """What the thread runs. Adapts the period: a buffer that was nearly empty at first has grown."""
         self._tick()
@@ -175,14 +166,8 @@ class SampledMeter(Meter):
             self._pace()
 
     def _pace(self) -> None:
-        """Start a ticker with the period that is now wanted."""
-        every = min(self.FAST_SECONDS, self._calm) if self._is_fast else self._calm
-        with self._lock:
-            if every == self._every or self._ticker is None or self._closed:
-                return
-            ticker, self._every = self._ticker, every
-            self._start()
-        ticker.stop(wait=0)
+        if self._ticker is not None:
+            self._ticker.pace(min(self.FAST_SECONDS, self._calm) if self._is_fast else self._calm)
 
     # ------------------------------------------------------------------ reading the card
 
@@ -272,8 +257,8 @@ class SampledMeter(Meter):
             stamp.points[self] = None
             return
         self._pending.append(stamp)
-        if self._ticker is None and not self._closed:  # forked: the thread has to be started again
-            self._start()
+        if self._ticker is not None and self._ticker.is_asleep:  # forked
+            self._ticker.wake()
 
     def ready(self, stamp: Stamp) -> bool:
         return self in stamp.points or self._lost
@@ -303,16 +288,12 @@ class SampledMeter(Meter):
         self._pace()
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            ticker = self._ticker
-        if ticker is not None:
-            ticker.stop(wait=0)  # the driver may hang
+        if self._ticker is not None:
+            self._ticker.stop(wait=0)  # the driver may hang
 
     def after_fork(self) -> None:
-        """In a forked child the thread is gone, and it may have held a lock."""
-        self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._ticker = None
+        """The parent's thread may have held the lock."""
+        self._looking = threading.Lock()
 
 
 def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:

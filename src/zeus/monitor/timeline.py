@@ -69,10 +69,6 @@ class SeriesRecorder:
         self._readings = {i: Series(KEEP if keep is None else keep) for i in gpus}
         self.period = UPDATE_SECONDS if period is None else period
         self._look()
-        self._watch()
-        renew_after_fork(self)
-
-    def _watch(self) -> None:
         own = weakref.ref(self)  # the thread must not keep the recorder alive
 
         def look() -> None:
@@ -80,19 +76,19 @@ class SeriesRecorder:
             if recorder is not None:
                 recorder._look()
 
-        self._forked = False
-        self.stop = weakref.finalize(self, self.clock.every(self.period, look).stop, wait=0)  # the driver may hang
+        self._ticker = self.clock.every(self.period, look)
+        self.stop = weakref.finalize(self, self._ticker.stop, wait=0)  # the driver may hang
+        renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a forked child the thread is gone, and it may have held the lock."""
+        """The parent's thread may have held the lock."""
         self._lock = threading.Lock()
-        self._forked = self.stop.alive
 
     def _wake(self) -> None:
-        """Start a thread in a forked child that asks for readings. Data loader workers never ask."""
-        if self._forked:
+        """Record again in a forked child that asks for readings. Data loader workers never ask."""
+        if self._ticker.is_asleep:
             self._look()
-            self._watch()
+            self._ticker.wake()
 
     @property
     def reach(self) -> float:

@@ -204,9 +204,9 @@ def test_a_counter_taken_away_leaves_the_samples(fake_nvml: FakeNvml) -> None:
 def test_a_buffer_that_was_nearly_empty_at_first_is_not_looked_at_in_a_hurry_for_ever() -> None:
     gpu = sensed(sample_count=119)
     meter = SampledMeter(gpu, gpu.clock)  # at time 0 the buffer holds one sample
-    assert meter._every == SampledMeter.POLL_SECONDS
+    assert meter._calm == SampledMeter.POLL_SECONDS
     gpu.clock.sleep(10)
-    assert meter._every > 1.0
+    assert meter._calm > 1.0
     begin = stamp(meter, gpu.clock.now())
     gpu.run(5, 300.0)
     assert meter.read(begin, stamp(meter, gpu.clock.now())).joules == pytest.approx(1500, rel=0.02)
