@@ -50,51 +50,28 @@ class Mistake(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What was found on the node.
+    """What was found on the node."""
 
-    Args:
-        devices: The GPUs, the CPU and the keeper, or why they could not be asked.
-        store: The store, or why it could not be asked.
-        damage: What is wrong with the files of this package.
-        mistakes: What is wrong with the configuration.
-        is_closed: Whether the keeper lends nothing until the policy in the configuration is mended.
-        is_root: Whether this user is root.
-        user: This user's name.
-        has_systemd: Whether services are run by systemd.
-        has_unit: Whether systemd knows a unit for the keeper.
-        has_service_unit: Whether systemd knows a unit for the service.
-        in_container: Whether this is a container.
-        has_card: Whether a card of NVIDIA or AMD is plugged in, whatever the drivers say.
-        masked: The variable that hides all GPUs. Empty if none does.
-        why_none: What the drivers say if they find no card.
-        installer: The command that installs a package on this machine.
-        read_only: Why Zeus must not change power limits. Empty if it may.
-        newest: The newest version of a store that this Zeus knows.
-        floors: The policy's floor on each card, in watts by UUID.
-        ceilings: The policy's ceiling on each card, in watts by UUID.
-        now: The time, in seconds since 1970.
-    """
-
-    devices: Devices | Exception
+    devices: Devices | Exception  # or why they could not be asked
     store: StoreFacts | Exception
-    damage: Damage | None = None
-    mistakes: tuple[Mistake, ...] = ()
-    is_closed: bool = False
+    damage: Damage | None = None  # what is wrong with the files of this package
+    mistakes: tuple[Mistake, ...] = ()  # in the configuration
+    is_closed: bool = False  # the keeper lends nothing until the policy in the configuration is mended
     is_root: bool = True
     user: str = "root"
     has_systemd: bool = False
-    has_unit: bool = False
+    has_unit: bool = False  # of the keeper
     has_service_unit: bool = False
     in_container: bool = False
-    has_card: bool = True
-    masked: str = ""
-    why_none: str = ""
+    has_card: bool = True  # a card of NVIDIA or AMD is plugged in, whatever the drivers say
+    masked: str = ""  # the variable that hides all GPUs
+    why_none: str = ""  # what the drivers say if they find no card
     installer: str = "apt-get install"
-    read_only: str = ""
-    newest: str = ""
-    floors: Mapping[str, float] = field(default_factory=dict)
+    read_only: str = ""  # why Zeus must not change power limits
+    newest: str = ""  # version of a store that this Zeus knows
+    floors: Mapping[str, float] = field(default_factory=dict)  # of the policy, in watts by UUID
     ceilings: Mapping[str, float] = field(default_factory=dict)
-    now: float = RELEASED
+    now: float = RELEASED  # in seconds since 1970
 
     def as_root(self, command: str) -> str:
         """The command, for this user."""

@@ -11,7 +11,7 @@ import click
 from zeus import __version__
 from zeus.cli.format import plural, watts
 from zeus.cli.node import Devices, StoreFacts, devices, store
-from zeus.cli.output import print_json
+from zeus.cli.output import print_json, print_table
 from zeus.settings import HERE, SETTINGS
 
 
@@ -45,24 +45,19 @@ def settings() -> list[dict[str, Any]]:
 
 
 def _print_report(heading: str, found: Devices, kept: StoreFacts) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    console.print(heading)
-    lines: list[str] = []
-    if found.gpus:
-        table = Table("GPU", "name", "limit", "range", "can report", "limit can be set")
-        for gpu in found.gpus:
-            span = f"{gpu.min_watts:g}-{gpu.max_watts:g} W" if gpu.min_watts is not None else "-"
-            able = "yes" if gpu.can_set_limit else f"no: {gpu.why_not}"
-            table.add_row(str(gpu.index), gpu.name, watts(gpu.limit_watts), span, ", ".join(gpu.capabilities), able)
-        console.print(table)
+    click.echo(heading)
+    rows = []
+    for gpu in found.gpus:
+        span = f"{gpu.min_watts:g}-{gpu.max_watts:g} W" if gpu.min_watts is not None else "-"
+        able = "yes" if gpu.can_set_limit else f"no: {gpu.why_not}"
+        rows.append((str(gpu.index), gpu.name, watts(gpu.limit_watts), span, ", ".join(gpu.capabilities), able))
+    if rows:
+        print_table(("GPU", "name", "limit", "range", "can report", "limit can be set"), rows)
     else:
         from zeus.device.find import no_gpu
 
-        lines.append(f"GPUs: {no_gpu()}")
-    lines += [
+        click.echo(f"GPUs: {no_gpu()}")
+    lines = [
         found.cpu.why_not or f"CPU energy: {', '.join(found.cpu.packages)}",
         f"Keeper: {found.keeper.use or found.keeper.why_not}",
         *([f"Accepted risk: {found.keeper.risk}"] if found.keeper.risk else []),
@@ -74,4 +69,4 @@ def _print_report(heading: str, found: Devices, kept: StoreFacts) -> None:
     lines += [f"Setting {one['name']} = {one['value']} (from {one['from']})" for one in settings()
               if one["from"] != "default"]  # fmt: skip
     for line in (*lines, *HERE.mistakes()):
-        console.print(line, markup=False)
+        click.echo(line)

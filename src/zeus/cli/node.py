@@ -45,29 +45,17 @@ class CpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class KeeperFacts:
-    """The keeper that a training would use.
+    """The keeper that a training would use."""
 
-    Args:
-        use: `system`, or `private` for one that each training starts for itself. None: no keeper can be used.
-        socket: Where the system's keeper listens.
-        lent: The GPUs that are on lease.
-        why_not: Why no keeper can be used.
-        risk: What the machine's owner has accepted.
-        policy: The policy in words.
-        dead: The socket at which a keeper should answer, but none does.
-        left: The GPUs whose limit a dead keeper left changed. Only root sees those of other users.
-        group: The group whose members may use the socket. None: only root, or there is no socket.
-    """
-
-    use: str | None
-    socket: str | None
-    lent: list[str]
+    use: str | None  # "system", or "private": each training starts its own. None: no keeper can be used
+    socket: str | None  # where the system's keeper listens
+    lent: list[str]  # the GPUs on lease
     why_not: str | None
-    risk: str | None
-    policy: str | None
-    dead: str | None
-    left: list[str]
-    group: str | None
+    risk: str | None  # what the machine's owner has accepted
+    policy: str | None  # in words
+    dead: str | None  # the socket at which a keeper should answer, but none does
+    left: list[str]  # the GPUs whose limit a dead keeper left changed; only root sees those of other users
+    group: str | None  # whose members may use the socket; None: only root, or there is no socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +69,15 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """Where jobs are kept, and whether a training can use that store.
+    """Where jobs are kept, and whether a training can use that store."""
 
-    Args:
-        url: Its address, without its password.
-        kind: `sqlite`, `postgresql` or `service`. None: this is no address of a store.
-        ok: Whether it can be used.
-        why_not: Why it cannot.
-        version: The version of its tables, if they can be seen.
-        waiting: How many reports wait here to be delivered to it.
-        cause: Why it cannot be used, in a word.
-    """
-
-    url: str
-    kind: str | None
+    url: str  # without its password
+    kind: str | None  # "sqlite", "postgresql" or "service". None: this is no address of a store
     ok: bool
     why_not: str | None
-    version: str | None
-    waiting: int
-    cause: StoreCause | None
+    version: str | None  # of its tables, if they can be seen
+    waiting: int  # reports that wait here to be delivered to it
+    cause: StoreCause | None  # of `why_not`
 
 
 def devices() -> Devices:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from click.core import ParameterSource
 
 from zeus import settings
 from zeus.cli.format import seconds
-from zeus.cli.output import print_json, progress, warnings
+from zeus.cli.output import print_json, print_table, progress, warnings
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 from zeus.cli.simulate_files import check_file, write
@@ -134,34 +133,27 @@ def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:
     from itertools import groupby
     from statistics import fmean
 
-    from rich.console import Console
-    from rich.table import Table
-
     seeds = len({run.seed for run in runs})
     of = f"mean of {seeds} seeds" if seeds > 1 else "seed 0"
-    table = Table(title=f"{gpu}, η = {runs[0].eta:g}, β = {runs[0].beta:g}, {of}", title_justify="left")
-    for heading in ("workload", "policy"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("recurrences", "energy", "time", "cost", "regret", "last 5: energy", "time"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for workload, its in groupby(runs, key=lambda run: run.workload):
-        for policy, seeds_of_it in groupby(its, key=lambda run: run.policy):
-            mine = list(seeds_of_it)
-            regrets = [run.cumulative_regret for run in mine if run.cumulative_regret is not None]
-            table.add_row(
-                workload,
-                policy,
-                str(mine[0].recurrences),
-                joules(fmean(run.cumulative_energy for run in mine)),
-                seconds(fmean(run.cumulative_time for run in mine)),
-                joules(fmean(run.cumulative_cost for run in mine)),
-                joules(fmean(regrets)) if regrets else "undefined",
-                f"{fmean(run.last5_energy_ratio for run in mine):.3f}",
-                f"{fmean(run.last5_time_ratio for run in mine):.3f}",
-            )
-        table.add_section()
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width).print(table)
+    click.echo(f"{gpu}, η = {runs[0].eta:g}, β = {runs[0].beta:g}, {of}")
+    rows = []
+    for (workload, policy), its in groupby(runs, key=lambda run: (run.workload, run.policy)):
+        some = list(its)
+        regrets = [run.cumulative_regret for run in some if run.cumulative_regret is not None]
+        row = (
+            workload,
+            policy,
+            str(some[0].recurrences),
+            joules(fmean(run.cumulative_energy for run in some)),
+            seconds(fmean(run.cumulative_time for run in some)),
+            joules(fmean(run.cumulative_cost for run in some)),
+            joules(fmean(regrets)) if regrets else "undefined",
+            f"{fmean(run.last5_energy_ratio for run in some):.3f}",
+            f"{fmean(run.last5_time_ratio for run in some):.3f}",
+        )
+        rows.append(row)
+    headings = ("workload", "policy", "recurrences", "energy", "time", "cost", "regret", "last 5: energy", "time")
+    print_table(headings, rows, numbers=headings[2:])
     click.echo("Regret is the cost above that of the best pair. The last 5 recurrences are relative to Default (= 1).")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.output import print_json, progress, warnings
+from zeus.cli.output import print_json, print_table, progress, warnings
 from zeus.cli.simulate_options import load, replays
 from zeus.settings import quiet
 from zeus.tariff.text import joules
@@ -107,24 +106,19 @@ def _json(
 
 
 def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[GroupRow]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     click.echo(trace.source)
     left = f"{trace.dropped} that did not succeed" + (f", {trace.ungrouped} without a group" if trace.ungrouped else "")
     click.echo(f"{trace.jobs} jobs of {len(trace.groups)} groups on {gpu}. Left out: {left}.")
-    table = Table()
-    for heading in ("workload", "policy"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("groups", "jobs", "tries", "failed", "energy", "of Default", "time", "regret"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    lines = []
     for one in clusters:
         for row in rows:
             if row.workload == one.workload.name:
                 regret = "undefined" if row.cumulative_regret is None else joules(row.cumulative_regret)
                 ratios = (f"{row.energy_ratio:.3f}", f"{row.time_ratio:.3f}")
                 counts = (str(n) for n in (row.groups, row.jobs, row.tries, row.failed))
-                table.add_row(row.workload, row.policy, *counts, joules(row.energy), *ratios, regret)
-        table.add_section()
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+                lines.append((row.workload, row.policy, *counts, joules(row.energy), *ratios, regret))
+    headings = (
+        "workload", "policy", "groups", "jobs", "tries", "failed", "energy", "of Default", "time", "regret",
+    )  # fmt: skip
+    print_table(headings, lines, numbers=headings[2:])
     click.echo("Energy and time cover all trials. They are relative to the expected use of Default (= 1).")
