@@ -49,7 +49,7 @@ JOB = JobSpec(
 )
 DEFAULT_JOB = replace(JOB, job_id="demo-default", policy="default")
 DEFAULT_RUNS = 5  # of the default at the highest limit, for comparison
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 @click.command()
@@ -69,7 +69,7 @@ def demo(recurrences: int, default_runs: int, as_json: bool) -> None:
         print_json(report)
 
 
-def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
+def run(recurrences: int, default_runs: int, echo: Say) -> dict[str, Any]:
     """Run the demo and return its report, which is also written to a folder of its own."""
     require("zeus demo", "torch", "PyTorch", "torch")
     began = time.monotonic()
@@ -78,7 +78,7 @@ def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
 
     def say(line: str) -> None:
         lines.append(line)
-        tell(line)
+        echo(line)
 
     with tempfile.TemporaryDirectory(prefix="zeus-demo-") as cards, _environment(folder, Path(cards)):
         report = _recur(folder, recurrences, default_runs, say)
@@ -90,7 +90,7 @@ def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
     return report
 
 
-def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict[str, Any]:
+def _recur(folder: Path, recurrences: int, default_runs: int, say: Say) -> dict[str, Any]:
     import torch
 
     from zeus.client.report import full, report
@@ -122,7 +122,7 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
     return {**cards, "store": _store_url(folder), **summary}
 
 
-def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Tell) -> dict[int, float | None]:
+def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Say) -> dict[int, float | None]:
     """Run recurrences in this process. Return the power limit of each trial."""
     from zeus.client.recurring import RecurringJob
     from zeus.launch.recurrence import recur

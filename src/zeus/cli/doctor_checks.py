@@ -270,7 +270,7 @@ def _raise_command(gpu: GpuFacts, facts: NodeFacts, keeper: KeeperFacts) -> str:
 def _slowdowns(gpus: list[GpuFacts]) -> Check:
     name = "slowdowns"
     if all(gpu.slowdowns is None for gpu in gpus):
-        return Check(name, Health.NOT_APPLICABLE, "The driver does not tell whether it holds clocks down.")
+        return Check(name, Health.NOT_APPLICABLE, "The driver does not report whether it holds clocks down.")
     why = "; ".join(f"{_named([gpu])}: {', '.join(gpu.slowdowns)}" for gpu in gpus if gpu.slowdowns)
     if not why:
         return Check(name, Health.OK, "No GPU is slowed down by heat or by its power supply.")

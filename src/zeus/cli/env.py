@@ -19,12 +19,12 @@ from zeus.settings import HERE, SETTINGS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def env(as_json: bool) -> None:
     """Show the GPUs, the CPU, the keeper and the store. If something does not work, say how to fix it."""
-    found, kept, python = devices(), store(), ".".join(map(str, sys.version_info[:3]))
+    found, where, python = devices(), store(), ".".join(map(str, sys.version_info[:3]))
     if as_json:
         versions = {"zeus": __version__, "python": python}
-        print_json({**versions, **asdict(found), "store": asdict(kept), "settings": settings()})
+        print_json({**versions, **asdict(found), "store": asdict(where), "settings": settings()})
     else:
-        _print_report(f"Zeus {__version__}, Python {python}", found, kept)
+        _print_report(f"Zeus {__version__}, Python {python}", found, where)
 
 
 def settings() -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def settings() -> list[dict[str, Any]]:
     return found
 
 
-def _print_report(heading: str, found: Devices, kept: StoreFacts) -> None:
+def _print_report(heading: str, found: Devices, where: StoreFacts) -> None:
     click.echo(heading)
     rows = []
     for gpu in found.gpus:
@@ -61,11 +61,11 @@ def _print_report(heading: str, found: Devices, kept: StoreFacts) -> None:
         found.cpu.why_not or f"CPU energy: {', '.join(found.cpu.packages)}",
         f"Keeper: {found.keeper.use or found.keeper.why_not}",
         *([f"Accepted risk: {found.keeper.risk}"] if found.keeper.risk else []),
-        f"Store: {kept.url if kept.ok else kept.why_not}",
+        f"Store: {where.url if where.ok else where.why_not}",
     ]
-    if kept.waiting:
-        waits = "waits" if kept.waiting == 1 else "wait"
-        lines.append(f"{plural(kept.waiting, 'report')} {waits} to be delivered when Zeus next reaches the store.")
+    if where.waiting:
+        waits = "waits" if where.waiting == 1 else "wait"
+        lines.append(f"{plural(where.waiting, 'report')} {waits} to be delivered when Zeus next reaches the store.")
     lines += [f"Setting {one['name']} = {one['value']} (from {one['from']})" for one in settings()
               if one["from"] != "default"]  # fmt: skip
     for line in (*lines, *HERE.mistakes()):

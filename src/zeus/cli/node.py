@@ -27,7 +27,7 @@ class GpuFacts:
     min_watts: float | None
     max_watts: float | None
     default_watts: float | None
-    slowdowns: list[str] | None  # why the driver holds the clocks down now; None: it does not tell
+    slowdowns: list[str] | None  # why the driver holds the clocks down now; None: it does not report that
     capabilities: list[str]
     can_set_limit: bool
     why_not: str | None

@@ -77,8 +77,8 @@ def reproduce(
             )
     for row in rows:
         if row.within is False:
-            said = row.expected
-            theirs, ours = shown(said.paper, said.unit), shown(row.ours, said.unit)
-            click.echo(f"  outside: {said.id}: expected {theirs}, got {ours}")
+            expected = row.expected
+            paper, ours = shown(expected.paper, expected.unit), shown(row.ours, expected.unit)
+            click.echo(f"  outside: {expected.id}: expected {paper}, got {ours}")
     click.echo(provenance.counts(found))
     click.echo(f"Open {out / 'report.html'}")

@@ -88,7 +88,7 @@ def simulate(
     if as_json:
         print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
     else:
-        _tell(where, runs)
+        _print_results(where, runs)
 
 
 def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: bool) -> list[tuple[Workload, str]]:
@@ -129,7 +129,7 @@ def _replay(tasks: Sequence[SweepTask], engine: Engine, workers: int | None) -> 
     return runs
 
 
-def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:
+def _print_results(gpu: str, runs: Sequence[ReplayResult]) -> None:
     from itertools import groupby
     from statistics import fmean
 

@@ -66,7 +66,7 @@ def cluster(
     if as_json:
         print_json(_json(where, trace, clusters, rows, knobs))
     else:
-        _tell(where, trace, clusters, rows)
+        _print_results(where, trace, clusters, rows)
 
 
 def _read(groups: Path | None) -> ClusterTrace:
@@ -105,7 +105,7 @@ def _json(
     }
 
 
-def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[GroupRow]) -> None:
+def _print_results(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[GroupRow]) -> None:
     click.echo(trace.source)
     left = f"{trace.dropped} that did not succeed" + (f", {trace.ungrouped} without a group" if trace.ungrouped else "")
     click.echo(f"{trace.jobs} jobs of {len(trace.groups)} groups on {gpu}. Left out: {left}.")

@@ -60,17 +60,17 @@ def reproduce(
 def facts(study: Study) -> list[str]:
     """How the numbers were made, for people."""
     seeds = {1: "one seed", 2: "two seeds"}.get(study.seeds, f"{study.seeds} seeds")
-    said = [
+    lines = [
         f"Made from the published traces of {', '.join(study.workloads)}, with {seeds}. Unless noted, "
         "η = 0.5, β = 2, and there are 2·|B|·|P| recurrences.",
         "Default is the default batch size at the highest power limit. Whiskers and bands show the range over seeds.",
     ]
     if study.quick:
-        said.append(
+        lines.append(
             f"A quick run, to check that everything works: {seeds} instead of {SEEDS}, small pictures, and the first "
             "slices of Figure 10. More numbers are outside their tolerance than in a whole run."
         )
-    return said
+    return lines
 
 
 def _write_json(path: Path, value: object) -> None:

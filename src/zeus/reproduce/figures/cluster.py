@@ -76,7 +76,7 @@ def numbers(found: list[GroupRow], jobs: int | None, note: str) -> tuple[Number,
     values = (jobs, min(energy), max(energy), -min(time), max(time), below)
     notes = (why_jobs if jobs is None else note, note, note, note, note, f"{why_below} {note}".strip())
     return tuple(
-        Number(f"{NAME}.{name}", value, note=said) for name, value, said in zip(NUMBERS, values, notes, strict=True)
+        Number(f"{NAME}.{name}", value, note=why) for name, value, why in zip(NUMBERS, values, notes, strict=True)
     )
 
 

@@ -105,13 +105,13 @@ def two_regrets(study: Study) -> Result:
         for policy in ("grid", "grid-free", *FROM_B0.values())
     }
 
-    def said(policy: str) -> str:
+    def times_above(policy: str) -> str:
         return ", ".join(f"{name} {some}" for name, some in behind[policy].items())
 
     note = (
-        "Recurrences after which Zeus is not below, if failed runs are free: "
-        f"{said('grid-free')}. If the search began at b0 instead of the smallest size: {said(FROM_B0['charged'])} "
-        f"with failed runs charged, {said(FROM_B0['free'])} with failed runs free."
+        f"Recurrences after which Zeus is not below, if failed runs are free: {times_above('grid-free')}. If the "
+        f"search began at b0 instead of the smallest size: {times_above(FROM_B0['charged'])} with failed runs charged, "
+        f"{times_above(FROM_B0['free'])} with failed runs free."
     )
     below = sum(not some for some in behind["grid"].values())
     return Result(panels, (Number("figure_07.below_throughout", below, note=note),))
