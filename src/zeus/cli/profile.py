@@ -60,11 +60,14 @@ def profile(
     from zeus.launch.launcher import Launcher
     from zeus.launch.size_profiler import SizeProfiler
 
-    click.get_current_context().with_resource(warnings(silent=quiet()))
+    context = click.get_current_context()
+    context.with_resource(warnings(silent=quiet()))
     file = read_job_file(job_file)
     sizes = _sizes(batch_sizes, file.spec.batch_sizes)
     launcher = Launcher(file, store=url, revise=revise)
+    context.call_on_close(launcher.close)
     profiler = SizeProfiler(launcher, max_seconds)
+    context.call_on_close(profiler.close)
     found: list[SizeProfile] = []
     status, why = DONE, ""
     if profiler.why_not:
@@ -85,8 +88,6 @@ def profile(
         print_json(report)
     elif not quiet() and found:
         _tell(report)
-    profiler.close()
-    launcher.close()
     if why:
         click.echo(f"zeus: {why}", err=True)
     return status

@@ -114,7 +114,7 @@ class EpochLimits:
         if self._plan is None or self.in_force is None:
             return False
         if any(one.kind is Kind.EPOCH and one.joules is None for one in own):
-            self._let_go("the energy cannot be measured")
+            self._stop_limiting("the energy cannot be measured")
             return False
         before, self._known = self._known, self._slices(own)
         self._choose()
@@ -134,9 +134,9 @@ class EpochLimits:
                 self._lease.set_limit(limit)
                 self.in_force = limit
         except ZeusError as failed:
-            self._let_go(str(failed))
+            self._stop_limiting(str(failed))
 
-    def _let_go(self, why: str) -> None:
+    def _stop_limiting(self, why: str) -> None:
         if self._lease is not None:
             log.warning("power limits are restored and not changed any more: %s", why)
             self.why_not = why

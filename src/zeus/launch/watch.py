@@ -39,13 +39,7 @@ from zeus.monitor.hours import EnergyByHour
 from zeus.profile import ProfileKey
 from zeus.settings import Mode, ProfilingPlan, time_limits
 from zeus.trial.driver import Driver
-from zeus.trial.engine import (
-    Ended,
-    Measured,
-    Started,
-    Terms,
-    TrialEngine,
-)
+from zeus.trial.engine import Ended, Measured, Started, Terms, TrialEngine
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +83,7 @@ class Watcher:
                 earlier=self.before,
                 micro_batch_size=self.micro_batch_size,
             )
-            watch = _Watch(self, trial, running, TrialEngine(terms, knowledge), limits)
+            watch = _WatchedTrial(self, trial, running, TrialEngine(terms, knowledge), limits)
             watch.feed(Started())
             if watch.outcome is not None:
                 return FinishedTrial(watch.outcome, log_file, limits.in_force)
@@ -100,33 +94,33 @@ class Watcher:
                 running.let_go()
 
 
-class _Watch(Driver):
+class _WatchedTrial(Driver):
     """Watches one trial: turns its lines into events of the engine, and carries out the engine's actions."""
 
     _lines: ScriptLines[Measurement]
 
     def __init__(
-        self, by: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
+        self, watcher: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
     ) -> None:
-        self._hours = EnergyByHour(by.monitor.prices, trial.ask.gpus.include)  # since the script began
+        self._hours = EnergyByHour(watcher.monitor.prices, trial.ask.gpus.include)  # since the script began
         super().__init__(engine, ask=running.answer, tell_epoch=running.tell_epoch, priced=self._hours.priced)
-        self._by, self._trial, self._running, self._limits = by, trial, running, limits
-        metrics = by.metrics
+        self._watcher, self._trial, self._running, self._limits = watcher, trial, running, limits
+        metrics = watcher.metrics
         means = {"begin": False, "end": True}.get(metrics.epoch_line, engine.known.lines_end)
         self._script = Script(ends=True if metrics.file or not metrics.epoch_regex else means)
         self._file = Path(metrics.file) if metrics.file else None
-        per_device = by.micro_batch_size or math.ceil(trial.batch_size / trial.ask.gpus.count)
-        self._load = WatchedLoad(by.monitor.gpus.values(), per_device)
+        per_device = watcher.micro_batch_size or math.ceil(trial.batch_size / trial.ask.gpus.count)
+        self._load = WatchedLoad(watcher.monitor.gpus.values(), per_device)
         self._epochs: list[float] = []  # their seconds
         self._used = Use()  # since the start
         self._ended = False  # whether we ended it
         self._lock = threading.Lock()  # for the window, which the reading thread splits at each line
 
     def run(self, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
-        monitor, job, file = self._by.monitor, self._by.job, self._file
+        monitor, job, file = self._watcher.monitor, self._watcher.job, self._file
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # it holds lines of an earlier trial
-        self._lines = ScriptLines(reader_of(self._by.metrics), self._split)
+        self._lines = ScriptLines(reader_of(self._watcher.metrics), self._split)
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
         try:
@@ -149,7 +143,7 @@ class _Watch(Driver):
             with contextlib.suppress(Exception):
                 job.renew(self._trial.number, self.engine.so_far)
             raise LaunchError(
-                f"trial {self._trial.number}: the command succeeded, but {_no_match(self._by.metrics)}. "
+                f"trial {self._trial.number}: the command succeeded, but {_no_match(self._watcher.metrics)}. "
                 f"Its output is in {log_file}{_last_lines(child.end_of_output)}"
             )
         trial = job.trial(self._trial.number)
@@ -181,9 +175,9 @@ class _Watch(Driver):
         while True:
             if not matched and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
                 matched = True  # warn once
-                log.warning("trial %s is running, but so far %s", self._trial.number, _no_match(self._by.metrics))
-            if time.monotonic() - began >= self._by.most_seconds:
-                raise LaunchError(f"not enough epochs ended within {self._by.most_seconds:g} s")
+                log.warning("trial %s is running, but so far %s", self._trial.number, _no_match(self._watcher.metrics))
+            if time.monotonic() - began >= self._watcher.most_seconds:
+                raise LaunchError(f"not enough epochs ended within {self._watcher.most_seconds:g} s")
             try:
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:
@@ -199,7 +193,7 @@ class _Watch(Driver):
 
     def _finish(self, child: Child, kindly: bool) -> None:
         """End the script. If `kindly`, it may save its work until its next epoch begins, or for the grace time."""
-        deadline = time.monotonic() + (self._by.grace if kindly else 0.0)
+        deadline = time.monotonic() + (self._watcher.grace if kindly else 0.0)
         while (left := deadline - time.monotonic()) > 0 and child.wait(0.0) is None:
             try:
                 seen = self._lines.next(min(left, LOOK_SECONDS))
@@ -211,13 +205,13 @@ class _Watch(Driver):
                 break
         if child.wait(0.0) is None:
             self._ended = True
-            child.end(signal.SIGTERM, grace=self._by.grace)
+            child.end(signal.SIGTERM, grace=self._watcher.grace)
 
     # ------------------------------------------------------------------ one line
 
     def _read(self, line: Line, measured: Measurement) -> None:
         self._add(measured)
-        is_last = line.metric is not None and self._by.job.spec.reached(line.metric)
+        is_last = line.metric is not None and self._watcher.job.spec.reached(line.metric)
         self._script, events = self._script.read(line, self._used, self._limits.in_force, is_last=is_last)
         self.feed(*events)
         epochs = [one for one in events if isinstance(one, Measured) and one.kind is Kind.EPOCH and one.count]
@@ -227,7 +221,7 @@ class _Watch(Driver):
             self._epochs += [one.use.seconds for one in epochs]
             self._doubt_first_epoch()
         self._load.renew()  # the limit may have changed
-        self._by.on_live(Live(self._trial, self.engine.so_far, self._limits.in_force))
+        self._watcher.on_live(Live(self._trial, self.engine.so_far, self._limits.in_force))
 
     def _doubt_first_epoch(self) -> None:
         """Warn, at the second epoch of a job's first trial, if the first one seems to hold the start of the script."""
@@ -247,17 +241,17 @@ class _Watch(Driver):
     def _keep_profile(self) -> None:
         ask, profile = self._trial.ask, self._limits.profile
         if profile is not None:
-            key = ProfileKey(self._by.job.spec.id, self._trial.batch_size, ask.gpus.kind, ask.gpus.count)
+            key = ProfileKey(self._watcher.job.spec.id, self._trial.batch_size, ask.gpus.kind, ask.gpus.count)
             self._running.put(key, profile)
         if self._limits.is_settled:
-            self._by.monitor.watch_closely(False)  # all limits are measured
+            self._watcher.monitor.watch_closely(False)  # all limits are measured
 
     # ------------------------------------------------------------------ measuring
 
     def _split(self) -> Measurement:
         """Measure what was used since the last split."""
         with self._lock:
-            return self._by.monitor.split_window(WINDOW, sync_execution=False)
+            return self._watcher.monitor.split_window(WINDOW, sync_execution=False)
 
     def _add(self, measured: Measurement) -> None:
         self._hours.add(measured)

@@ -45,12 +45,6 @@ def test_ray_places_the_run_by_what_it_needs() -> None:
     assert place.needs == "2 GPU, 0.5 CPU and 0.001 accelerator_type:A100"
 
 
-def test_what_ray_shows_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZEUS_STORE", "http://zeus:7070")
-    monkeypatch.setenv("ZEUS_TOKEN", "secret")
-    assert "secret" not in str(ray().request) and "zeus:7070" not in str(ray().request)
-
-
 @pytest.mark.parametrize(
     ("state", "code", "message", "status", "sentence"),
     [
