@@ -60,8 +60,7 @@ class TrainingRun:
         self.group: RankGroup = group or RankGroup()
         self.trial: FrameworkTrial | None = None  # that this training is
         self._waits = WaitRecord(self.group)
-        self._recorder: Recorder | None = None  # None: no epoch has begun, or the training is over
-        self._measured: Recorder | None = None  # the same, also when the training is over
+        self._recorder: Recorder | None = None  # None: no epoch has begun
         self._engine = TrialEngine(Terms(target_metric=None, max_epochs=ANY, cost=None))
         self._callbacks = 0  # that have joined and not left
         self._failed = False
@@ -114,10 +113,10 @@ class TrainingRun:
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
-        if self._measured is None and self.monitor is not None:
+        if self._recorder is None and self.monitor is not None:
             found = None if self.optimizer is None else self.optimizer.found_limit
             self._engine = replace(self._engine, terms=replace(self._engine.terms, found_watts=found))
-            self._measured = self._recorder = Recorder(self.monitor, self.group, self._on_segment, self._include)
+            self._recorder = Recorder(self.monitor, self.group, self._on_segment, self._include)
             self._recorder.begin()
 
     def epoch_begin(self) -> None:
@@ -195,7 +194,7 @@ class TrainingRun:
 
     def log_due(self) -> None:
         """A log is due, or an evaluation begins or ends. All ranks must call this at the same step."""
-        if self._recorder is None:
+        if self._recorder is None or not self._recorder.is_recording:
             return
         if not self._in_steps:
             self._cut_evaluation()
@@ -207,10 +206,9 @@ class TrainingRun:
         """Stop measuring, and end the trial. Set `wait` to false if the training failed: other ranks may be gone."""
         self.in_epoch = self._in_steps = False
         self._cut_evaluation()
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.end()
-            recorder.deliver(wait=True, alone=not wait)
+        if self._recorder is not None and self._recorder.is_recording:
+            self._recorder.end()
+            self._recorder.deliver(wait=True, alone=not wait)
         if self.trial is not None and wait:
             self.trial.end()
 
@@ -248,7 +246,7 @@ class TrainingRun:
     @property
     def joules(self) -> float | None:
         """The same energy; None before the first epoch. NaN if a GPU does not report it."""
-        return None if self._measured is None else self.use.joules if self.use.is_known else math.nan
+        return None if self._recorder is None else self.use.joules if self.use.is_known else math.nan
 
     def use_now(self) -> Use:
         """What was used until this moment. Waits for the sensors, usually 0.1 s."""
@@ -262,10 +260,10 @@ class TrainingRun:
         if self._recorder is not None and self.group.size == 1:
             self._recorder.deliver()
         use = self.use
-        if not (use.seconds and use.is_known) or self._measured is None:
+        if not (use.seconds and use.is_known) or self._recorder is None:
             return self._latest
         values: dict[str, float | None] = {**self._latest, "zeus/joules": use.joules}
-        if (paid := self._measured.footprint(use.joules)) is not None:
+        if (paid := self._recorder.footprint(use.joules)) is not None:
             values |= {"zeus/kwh": paid.kwh, "zeus/money": paid.money, "zeus/gco2e": paid.gco2e}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -285,7 +283,7 @@ class TrainingRun:
 
     def summary(self) -> Summary | None:
         """What the training used and saved, and how its trial ended. None if nothing was measured."""
-        recorder, optimizer = self._measured, self.optimizer
+        recorder, optimizer = self._recorder, self.optimizer
         trial = None if self.trial is None else self.trial.summary
         if recorder is None:
             return trial
