@@ -52,6 +52,7 @@ EXTRAS_OF = {
     "device/amd": ("amd",),
     "distributed": ("torch",),
     "training/hf_power_limit": ("huggingface",),
+    "training/train_watch": ("huggingface",),
     "launch/placement/kubernetes": ("kubernetes",),
     "launch/placement/ray": ("ray",),
     "ray_address": ("ray",),

@@ -83,7 +83,6 @@ class SharedWindow:
 
     def __init__(self, monitor: ZeusMonitor, group: RankGroup, include: Include) -> None:
         self.recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
-        self._owner: weakref.ref[Recorder] | None = None  # the recorder of the trial that these GPUs run
         self.began = 0.0  # when the open piece began
         self.steps = 0  # that have ended
         self._reporters: weakref.WeakSet[Recorder] = weakref.WeakSet()  # of the last step
@@ -119,12 +118,9 @@ class SharedWindow:
 
         A trial takes the GPUs over from an earlier one that was left open, such as by an error in a notebook.
         """
-        before = None if self._owner is None else self._owner()
-        if recorder.is_trial and before is not None and before in self.recorders:
+        for before in [one for one in self.recorders if one.is_trial and recorder.is_trial]:
             before.displace()
             self.recorders.discard(before)
-        if recorder.is_trial:
-            self._owner = weakref.ref(recorder)
         self.recorders.add(recorder)
         if recorder not in self._reporters:
             self._reporters.clear()  # what is reported next is a new step

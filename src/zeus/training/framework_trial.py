@@ -30,8 +30,7 @@ class FrameworkTrial:
         self._optimizer = optimizer
         self._is_open = False  # whether its training runs
         self._begun = False  # whether an epoch has begun; the metric of an evaluation before it does not count
-        self._known = False  # whether the metric was evaluated
-        self._others: set[str] = set()  # metrics that were evaluated, to name in an error
+        self._evaluated: set[str] = set()  # names of metrics
 
     @property
     def optimizer(self) -> BatchSizeOptimizer:
@@ -79,17 +78,15 @@ class FrameworkTrial:
         """An evaluation has ended with these metrics. One before the first epoch only shows their names."""
         if not self._is_open:
             return
-        self._others |= set(metrics)
-        if self._metric in metrics:
-            self._known = True
-            if self._begun:
-                self.optimizer.on_evaluate(metrics[self._metric])
+        self._evaluated |= set(metrics)
+        if self._metric in metrics and self._begun:
+            self.optimizer.on_evaluate(metrics[self._metric])
 
     def _missing(self) -> InputError | None:
         """The error that says that evaluations did not have the metric. None if they had it, or there was none."""
-        if not self._others or self._known:
+        if not self._evaluated or self._metric in self._evaluated:
             return None
-        names = ", ".join(sorted(self._others))
+        names = ", ".join(sorted(self._evaluated))
         return InputError(f"metric={self._metric!r} was not evaluated. Give one of those that were: {names}.")
 
     def end(self) -> None:
