@@ -8,7 +8,7 @@
     │   ├── NotKnown                        there is no such job or trial
     │   ├── NotInstalled (also an ImportError)
     │   │                                   an optional package is missing
-    │   ├── StoreDamaged                    the store's own data cannot be read; waiting does not help
+    │   ├── StoreUnusable                   the store cannot be opened, or its data are damaged; waiting does not help
     │   ├── AlreadyDone                     the store already holds a different result; it was not overwritten
     │   └── NotAllowed                      the service rejects this token
     │       └── Forbidden                   the service knows who asks, but they may not do this
@@ -69,8 +69,8 @@ class NotInstalled(InputError, ImportError):
     """An optional package is missing. The message says how to install it."""
 
 
-class StoreDamaged(InputError):
-    """The store's own data cannot be read, so waiting does not help. Nothing was changed."""
+class StoreUnusable(InputError):
+    """The store cannot be opened, or its own data cannot be read, so waiting does not help. Nothing was changed."""
 
 
 class AlreadyDone(InputError):

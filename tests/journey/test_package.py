@@ -46,7 +46,7 @@ PUBLIC = {
         "NotHere",
         "NotInstalled",
         "NotKnown",
-        "StoreDamaged",
+        "StoreUnusable",
         "NotPermitted",
         "ReadOnly",
         "Refused",

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Origin, Outcome, Trial, TrialRecord
 from zeus.job.value import Above, Count, Whole
 from zeus.profile import PowerProfile, ProfileKey
@@ -115,10 +114,6 @@ Message: TypeAlias = TrialEnded | OfflineRun | EpochUsed | ProfileMade | TrialLo
 
 
 # ------------------------------------------------------------------ the port
-
-
-class NotOpened(InputError):
-    """The store cannot be opened, and waiting does not help."""
 
 
 class JobsApi(Protocol):

@@ -13,7 +13,6 @@ from zeus.client.api import (
     Excerpt,
     Heartbeat,
     Json,
-    NotOpened,
     OfflineRun,
     Registered,
     TrialLog,
@@ -22,7 +21,7 @@ from zeus.client.api import (
 from zeus.client.digest_writer import DigestsAtOnce, DigestWriter
 from zeus.client.origin import here
 from zeus.client.policy_states import PolicyStateCache
-from zeus.errors import AlreadyDone, InputError
+from zeus.errors import AlreadyDone, InputError, StoreUnusable
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Origin, Outcome, Phase, Profiled, Trial, TrialRecord
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
@@ -67,7 +66,7 @@ class LocalJobs:
         """The store, opened if it was not yet.
 
         Raises:
-            NotOpened: The store cannot be opened, and waiting does not help.
+            StoreUnusable: The store cannot be opened, and waiting does not help.
             StoreError: The store is unreachable.
         """
         with self._lock:
@@ -76,7 +75,7 @@ class LocalJobs:
                 try:
                     self._store = self._open()
                 except InputError as wrong:
-                    raise NotOpened(str(wrong)) from wrong
+                    raise StoreUnusable(str(wrong)) from wrong
             return self._store
 
     # ------------------------------------------------------------------ a job and its trials

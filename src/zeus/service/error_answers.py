@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from zeus.client.connection import status_of
-from zeus.errors import InputError, StoreDamaged, ZeusError
+from zeus.errors import InputError, StoreUnusable, ZeusError
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def install(app: FastAPI) -> None:
     """Turn the errors that routes raise into answers."""
 
     async def zeus_error(request: Request, wrong: Exception) -> JSONResponse:
-        if isinstance(wrong, InputError) and not isinstance(wrong, StoreDamaged):
+        if isinstance(wrong, InputError) and not isinstance(wrong, StoreUnusable):
             return answer(request.url.path, status_of(wrong), str(wrong))
         log.warning("the store did not answer: %s", wrong)
         return answer(request.url.path, 503, AWAY, {"Retry-After": RETRY_SECONDS})

@@ -13,7 +13,6 @@ from zeus.client.api import (
     EpochUsed,
     JobsApi,
     Message,
-    NotOpened,
     OfflineRun,
     ProfileMade,
     TrialEnded,
@@ -23,7 +22,7 @@ from zeus.client.api import (
 from zeus.client.resilient.cache import CACHE, OfflineCache
 from zeus.client.resilient.retry import Contact, Patience, soon
 from zeus.client.resilient.spool import Spool, default_folder
-from zeus.errors import InputError, NotAllowed, StoreDamaged, StoreError
+from zeus.errors import InputError, NotAllowed, StoreError, StoreUnusable
 from zeus.job import Trial
 from zeus.settings import time_limits
 from zeus.store.address import is_service
@@ -74,7 +73,7 @@ class Outbox:
             with at_most(seconds):
                 try:
                     return request()
-                except (NotOpened, StoreDamaged) as wrong:
+                except StoreUnusable as wrong:
                     if begins:
                         raise
                     raise StoreError(str(wrong)) from wrong

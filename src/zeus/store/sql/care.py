@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from zeus.errors import StoreDamaged, StoreError
+from zeus.errors import StoreError, StoreUnusable
 from zeus.store.api import utc
 from zeus.store.care import Backup
 from zeus.store.sql import backup
@@ -80,7 +80,7 @@ def _trouble(database: Database) -> str | None:
         with database.transaction(TransactionMode.READ) as db:
             found = db.row("SELECT version_num FROM zeus_version")
             is_standby = database.is_server and db.row("SELECT pg_is_in_recovery()")[0]
-    except (StoreError, StoreDamaged) as wrong:
+    except (StoreError, StoreUnusable) as wrong:
         return _why(wrong)
     version = None if found is None else str(found[0])
     if version != HEAD:
@@ -91,7 +91,7 @@ def _trouble(database: Database) -> str | None:
     return "the database is a standby, which cannot be written" if is_standby else None
 
 
-def _why(wrong: StoreError | StoreDamaged) -> str:
+def _why(wrong: StoreError | StoreUnusable) -> str:
     """Why a store did not answer, without the words of the driver."""
     cause = wrong.__cause__
     if cause is None:

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from zeus import settings
-from zeus.errors import InputError, StoreDamaged, StoreError
+from zeus.errors import InputError, StoreError, StoreUnusable
 from zeus.fork import renew_after_fork
 from zeus.store.address import named, shown
 from zeus.store.wait_limit import allowed
@@ -180,7 +180,9 @@ class Database:
             raise InputError(f"the store cannot hold this value: {_message(wrong)}.") from wrong
         except dialect.error as wrong:
             if dialect.is_damage(wrong):
-                raise StoreDamaged(f"the store {self.name} is damaged: {_message(wrong)}. Restore a backup.") from wrong
+                raise StoreUnusable(
+                    f"the store {self.name} is damaged: {_message(wrong)}. Restore a backup."
+                ) from wrong
             unsure = ending and writes
             effect = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
             raise StoreError(f"the store {self.name} did not answer: {_message(wrong)}. {effect}") from wrong
