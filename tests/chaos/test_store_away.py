@@ -30,7 +30,7 @@ from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, ZeusError
 from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.store import open_store
-from zeus.store.sql import SqlStore
+from zeus.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from chaos.conftest import Chaos

@@ -84,7 +84,7 @@ def node_facts(timeout: float) -> NodeFacts:
     """Ask the node, each part for at most so many seconds."""
     from zeus.device import container
     from zeus.device.keeper.policy import policy_of, user_name
-    from zeus.store.sql.upgrade import HEAD
+    from zeus.store.sql.migrations import HEAD
 
     found = ask_all({"The GPU driver or the keeper": node.devices, "The store": node.store}, timeout)
     devices, store = found.values()

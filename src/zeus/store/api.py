@@ -55,11 +55,11 @@ from zeus.job import (
     TrialRecord,
 )
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store.tokens import Tokens
 
 if TYPE_CHECKING:
     from zeus.store.audit import Audit
-    from zeus.store.care import Care
+    from zeus.store.sql.care import Care
+    from zeus.store.tokens import Tokens
     from zeus.store.trial_logs import Logs
 
 PAGE = 100  # names of jobs at once, if nobody says how many

@@ -29,7 +29,7 @@ from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.settings.types import TimeLimits
 from zeus.store import MemoryStore, Store, open_store
-from zeus.store.sql import SqlStore
+from zeus.store.sql.store import SqlStore
 from zeus.store.wait_limit import at_most
 
 pytestmark = pytest.mark.usefixtures("warm")

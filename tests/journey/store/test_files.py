@@ -21,9 +21,9 @@ from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
 from zeus.store.address import log_folder, mount_of, refuse_network, resolve
 from zeus.store.check import check
-from zeus.store.sql import SqlStore
+from zeus.store.sql.migrations import HEAD
 from zeus.store.sql.sqlite import make_file
-from zeus.store.sql.upgrade import HEAD
+from zeus.store.sql.store import SqlStore
 from zeus.store.wait_limit import at_most
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)

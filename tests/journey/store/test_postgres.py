@@ -19,9 +19,9 @@ from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ask, Decision, Ending, replace
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts, Log
-from zeus.store.sql import SqlStore
 from zeus.store.sql.database import Database, TransactionMode
 from zeus.store.sql.postgres import ADVISORY_LOCK
+from zeus.store.sql.store import SqlStore
 from zeus.store.wait_limit import at_most
 from zeus_energy import install_command
 

@@ -17,13 +17,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zeus.errors import AlreadyDone, InputError
-from zeus.store.care import Backup
 from zeus.store.sql.database import Database, Transaction, TransactionMode
+from zeus.store.sql.migrations import HEAD
 from zeus.store.sql.rows import insert
-from zeus.store.sql.upgrade import HEAD
 
 FORMAT = 1
 SOME = 1000  # rows at once
@@ -44,6 +43,14 @@ TABLES: dict[str, tuple[str, ...]] = {
     "zeus_logs": ("job_id", "number"),
 }
 CACHES = ("zeus_digests", "zeus_snapshots")
+
+
+class Backup(NamedTuple):
+    """What a backup holds."""
+
+    at: str
+    schema: str
+    rows: dict[str, int]  # by table
 
 
 def write(database: Database, path: Path, at: str) -> Backup:

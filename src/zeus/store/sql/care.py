@@ -8,11 +8,10 @@ from typing import Any
 
 from zeus.errors import StoreError, StoreUnusable
 from zeus.store.api import utc
-from zeus.store.care import Backup
 from zeus.store.sql import backup
-from zeus.store.sql.backup import CACHES, TABLES
+from zeus.store.sql.backup import CACHES, TABLES, Backup
 from zeus.store.sql.database import Database, TransactionMode
-from zeus.store.sql.upgrade import HEAD
+from zeus.store.sql.migrations import HEAD
 
 # Why a database does not answer, by the names of its driver's errors and SQLite's codes. Never the driver's own words,
 # which hold addresses and users.
@@ -53,42 +52,62 @@ CONNECTING = {
 }
 
 
-class SqlCare:
-    """`Care` of one database."""
+class Care:
+    """What an operator does with a store as a whole."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def backup(self, path: Path) -> Backup:
+        """Write all of the store but its caches to a new file, as of one moment."""
         with self._database.transaction(TransactionMode.READ) as db:
             at = utc(db.now())
         return backup.write(self._database, path, at)
 
     def restore(self, path: Path) -> Backup:
+        """Fill this store, which must be empty, with a backup: all or nothing."""
         return backup.restore(self._database, path)
 
     def status(self) -> dict[str, Any]:
-        return _status(self._database)
+        """What a store holds, and how large it is."""
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            version = db.row("SELECT version_num FROM zeus_version")[0]
+            counts = {table.removeprefix("zeus_"): int(db.row(f"SELECT count(*) FROM {table}")[0]) for table in TABLES}
+            running = int(db.row("SELECT count(*) FROM zeus_trials WHERE leased_until > ''")[0])
+            last = db.row("SELECT max(changed_at) FROM zeus_trials")[0]
+            if self._database.is_server:
+                size = int(db.row("SELECT pg_database_size(current_database())")[0])
+            else:
+                pages, each = db.row("SELECT * FROM pragma_page_count, pragma_page_size")
+                size = int(pages) * int(each)
+            logs = int(db.row("SELECT coalesce(sum(length(log)), 0) FROM zeus_logs")[0])
+            cached = {table.removeprefix("zeus_"): int(db.row(f"SELECT count(*) FROM {table}")[0]) for table in CACHES}
+        return {
+            "version": version,
+            "kind": "postgres" if self._database.is_server else "sqlite",
+            "bytes": size,
+            "running": running,
+            "last_change": last,
+            "log_letters": logs,
+            "rows": counts,
+            "cached": cached,
+        }
 
     def trouble(self) -> str | None:
-        return _trouble(self._database)
-
-
-def _trouble(database: Database) -> str | None:
-    """Why the store cannot be used, in words that strangers may read; None if it can."""
-    try:
-        with database.transaction(TransactionMode.READ) as db:
-            found = db.row("SELECT version_num FROM zeus_version")
-            is_standby = database.is_server and db.row("SELECT pg_is_in_recovery()")[0]
-    except (StoreError, StoreUnusable) as wrong:
-        return _why(wrong)
-    version = None if found is None else str(found[0])
-    if version != HEAD:
-        newer = version is not None and version > HEAD
-        return f"the store has version {version}, and this service version {HEAD}: " + (
-            "update the service" if newer else "restart the service, which upgrades it"
-        )
-    return "the database is a standby, which cannot be written" if is_standby else None
+        """Why the store cannot be used, in words that strangers may read; None if it can."""
+        try:
+            with self._database.transaction(TransactionMode.READ) as db:
+                found = db.row("SELECT version_num FROM zeus_version")
+                is_standby = self._database.is_server and db.row("SELECT pg_is_in_recovery()")[0]
+        except (StoreError, StoreUnusable) as wrong:
+            return _why(wrong)
+        version = None if found is None else str(found[0])
+        if version != HEAD:
+            newer = version is not None and version > HEAD
+            return f"the store has version {version}, and this service version {HEAD}: " + (
+                "update the service" if newer else "restart the service, which upgrades it"
+            )
+        return "the database is a standby, which cannot be written" if is_standby else None
 
 
 def _why(wrong: StoreError | StoreUnusable) -> str:
@@ -104,29 +123,3 @@ def _why(wrong: StoreError | StoreUnusable) -> str:
             return POSTGRES[kind.__name__]
     told = (said for words, said in CONNECTING.items() if words in str(cause))
     return next(told, "the database server cannot be reached")
-
-
-def _status(database: Database) -> dict[str, Any]:
-    """What a store holds, and how large it is."""
-    with database.transaction(TransactionMode.SNAPSHOT) as db:
-        version = db.row("SELECT version_num FROM zeus_version")[0]
-        counts = {table.removeprefix("zeus_"): int(db.row(f"SELECT count(*) FROM {table}")[0]) for table in TABLES}
-        running = int(db.row("SELECT count(*) FROM zeus_trials WHERE leased_until > ''")[0])
-        last = db.row("SELECT max(changed_at) FROM zeus_trials")[0]
-        if database.is_server:
-            size = int(db.row("SELECT pg_database_size(current_database())")[0])
-        else:
-            pages, each = db.row("SELECT * FROM pragma_page_count, pragma_page_size")
-            size = int(pages) * int(each)
-        logs = int(db.row("SELECT coalesce(sum(length(log)), 0) FROM zeus_logs")[0])
-        cached = {table.removeprefix("zeus_"): int(db.row(f"SELECT count(*) FROM {table}")[0]) for table in CACHES}
-    return {
-        "version": version,
-        "kind": "postgres" if database.is_server else "sqlite",
-        "bytes": size,
-        "running": running,
-        "last_change": last,
-        "log_letters": logs,
-        "rows": counts,
-        "cached": cached,
-    }

@@ -15,7 +15,7 @@ from zeus.errors import InputError
 from zeus.lazy import optional
 from zeus.store.address import named, shown
 from zeus.store.sql.database import TransactionMode
-from zeus.store.sql.upgrade import bring_up_to_date
+from zeus.store.sql.migrations import bring_up_to_date
 from zeus.store.wait_limit import allowed
 
 with optional("Postgres", "postgres"):

@@ -18,7 +18,7 @@ from zeus.errors import InputError, StoreError
 from zeus.fork import renew_after_fork
 from zeus.store.address import IN_MEMORY, file_of, instead, named
 from zeus.store.sql.database import TransactionMode
-from zeus.store.sql.upgrade import bring_up_to_date
+from zeus.store.sql.migrations import bring_up_to_date
 from zeus.store.wait_limit import allowed
 
 # Temporary errors: the database is busy, or its disk is full or failing.

@@ -36,14 +36,11 @@ from zeus.store.api import (
     Snapshot,
     utc,
 )
-from zeus.store.audit import Action, Audit
-from zeus.store.care import Care
+from zeus.store.audit import Action, Audit, note, revised, take
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import cache_rows, profile_rows, rows
-from zeus.store.sql.audit_rows import SqlAudit, note, revised, take
+from zeus.store.sql.care import Care
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
-from zeus.store.sql.log_rows import SqlLogs
-from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
 from zeus.store.trial_logs import Logs
 
@@ -63,7 +60,7 @@ class SqlStore:
     ) -> None:
         self._url = url
         self._database = Database(url, busy_seconds, connections, wall)
-        self._logs = SqlLogs(self._database)
+        self._logs = Logs(self._database)
 
     @property
     def address(self) -> str | None:
@@ -351,11 +348,11 @@ class SqlStore:
 
     @property
     def tokens(self) -> Tokens:
-        return SqlTokens(self._database)
+        return Tokens(self._database)
 
     @property
     def audit(self) -> Audit:
-        return SqlAudit(self._database)
+        return Audit(self._database)
 
     @property
     def logs(self) -> Logs:
@@ -395,9 +392,7 @@ class SqlStore:
 
     @property
     def care(self) -> Care:
-        from zeus.store.sql.care import SqlCare  # imported late: it loads sqlite3
-
-        return SqlCare(self._database)
+        return Care(self._database)
 
     def close(self) -> None:
         self._database.close()
