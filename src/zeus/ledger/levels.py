@@ -49,6 +49,18 @@ class Levels:
         found: Periods = self.period[np.minimum(places, len(self.period) - 1)]
         return found
 
+    def variance(self, use: Floats, slope: Floats) -> Floats:
+        """The variance of a sum, because the level is not known exactly.
+
+        Args:
+            use: The sum under each hypothesis: hypotheses x 2.
+            slope: Its derivative by the level of each period: hypotheses x 2 x periods.
+        """
+        variance, centre = np.zeros(2), self.belief @ use
+        for belief, one, by, factor in zip(self.belief, use, slope, self.factors, strict=True):
+            variance += belief * ((one - centre) ** 2 + ((by @ factor) ** 2).sum(axis=1))
+        return variance
+
     def best(self, recurrence: int) -> float:
         """The expected log level."""
         return float(self.belief @ self.mean[:, self.at([recurrence])[0]])

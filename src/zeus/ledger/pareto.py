@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from zeus.cost import Use
 from zeus.job import Ending, JobSpec, Outcome, TrialRecord, replace
+from zeus.ledger.moving import move
 from zeus.ledger.savings import DefaultModel, Place
 from zeus.ledger.units import LATEST, NEWEST, UNITS, Units
 from zeus.profile import PowerProfile
@@ -72,7 +73,7 @@ def points(
         # Of runs that reached the target, epochs contain the usual share of warm-up.
         newest = ([run for run in runs if run.reached] or runs)[-NEWEST:]
         for limit in sorted({limit for kind in UNITS for limit in units.limits(kind)}, reverse=True):
-            moved = [(run, there) for run in newest if (there := units.move(run.outcome, limit)) is not None]
+            moved = [(run, there) for run in newest if (there := move(run.outcome, limit, units)) is not None]
             if moved:
                 use = sum((there.use.times(run.growth) for run, there in moved), Use())
                 mean = use.times(sum(epochs) / len(epochs) / sum(run.outcome.epochs for run, _ in moved))

@@ -7,8 +7,9 @@ recurrence t:
     log e_i    = a(GPUs, b, limit) + level(t) + noise_i        e_i: a steady epoch
     default(t) = W + Epochs(b0) · exp(a(GPUs, b0, highest) + level(t))
 
-A recurrence that reached the target with b0 is compared with that run, moved to the highest limit (`Units.move`). One
-that ran nothing but b0 is compared with all of its trials, whether it reached the target or not.
+A recurrence that reached the target with b0 is compared with that run, moved to the highest limit
+(`zeus.ledger.moving`). One that ran nothing but b0 is compared with all of its trials, whether it reached the target or
+not.
 
 Luck and noise are pooled over all sizes, with weak priors. Joules and seconds share the level of the data
 (`zeus.ledger.levels`). Epochs(b) and the use of an epoch are smooth in log b. So runs of other sizes correct a lucky or
@@ -28,8 +29,9 @@ import numpy as np
 from zeus.cost import Use
 from zeus.job import Ending, JobSpec, TrialRecord
 from zeus.ledger.levels import Levels, Periods, fit_levels
+from zeus.ledger.moving import Moved, move
 from zeus.ledger.runs import STEADY, Run, runs_of
-from zeus.ledger.units import LATEST, RUNS, Floats, Moved, Spread, Units
+from zeus.ledger.units import LATEST, RUNS, Floats, Spread, Units
 from zeus.profile import PowerProfile
 
 LUCK = 0.08  # assumed deviation of Epochs by luck; 13 % after widening. The paper's traces: 0 to 28 %, mostly 10 to 12
@@ -65,26 +67,29 @@ class Place(NamedTuple):
     top: float | None
 
 
-class _Own(NamedTuple):
-    """What a recurrence used that ran the default size, moved to the highest limit, or as it ran."""
+class AtTop(NamedTuple):
+    """What a run of the default size would have used at the highest limit; what it used, if that cannot be told."""
 
     use: Floats
     error: Floats
     basis: Basis
 
+    def plus(self, other: AtTop) -> AtTop:
+        """Both together."""
+        return AtTop(self.use + other.use, self.error + other.error, weakest((self.basis, other.basis)))
 
-class _AtTop(NamedTuple):
-    """A run of the default size, moved to the highest limit, or as it ran."""
+
+class _Ran(NamedTuple):
+    """A run of the default size."""
 
     run: Run
-    use: Floats
-    error: Floats
-    basis: Basis
+    at_top: AtTop
 
     @property
     def epoch(self) -> Floats:
-        """The mean epoch, without warm-up."""
-        return np.maximum(self.use - self.run.warm, LEAST_EPOCHS * self.use) / self.run.outcome.epochs
+        """The mean epoch at the highest limit, without warm-up."""
+        use = self.at_top.use
+        return np.maximum(use - self.run.warm, LEAST_EPOCHS * use) / self.run.outcome.epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +117,24 @@ class Total(NamedTuple):
     bases: list[Basis]
 
 
+class _Sum(NamedTuple):
+    """The default at one place, added up over some recurrences. Arrays hold joules and seconds."""
+
+    each: Floats  # recurrences x 2
+    use: Floats  # hypotheses x 2: without warm-up
+    slope: Floats  # hypotheses x 2 x periods: of `use` by the level of each period
+    error: Floats  # of moving runs to the highest limit
+    variance: Floats  # by noise and warm-up
+    chance: Floats  # variance by the luck and noise of the recurrences themselves
+
+
 @dataclass(frozen=True, slots=True)
 class DefaultModel:
     """What the default used in each recurrence, with a joint error."""
 
     levels: Levels
     places: Mapping[Place, _Default]  # where the default is known
-    own: Mapping[tuple[int, Place], _Own]  # by recurrence and place: b0 itself ran
+    own: Mapping[tuple[int, Place], AtTop]  # by recurrence and place: b0 itself ran
     epochs: float  # Epochs(b0)
     epochs_error: float  # relative standard error
     luck: float  # relative deviation of the epochs of one run
@@ -138,8 +154,8 @@ class DefaultModel:
         errors add up. Errors of the level follow from its covariance.
         """
         each, bases = np.zeros((len(wanted), 2)), [Basis.MEASURED] * len(wanted)
+        error, variance, chance = np.zeros(2), np.zeros(2), np.zeros(2)
         others: dict[Place, list[int]] = {}
-        error, variance, scaled, chance = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2)
         for n, (recurrence, place) in enumerate(wanted):
             own = self.own.get((recurrence, place))
             if own is None:
@@ -148,30 +164,40 @@ class DefaultModel:
             else:
                 each[n], bases[n] = own.use, own.basis
                 error += own.error
-        levels = self.levels
-        ways, periods = levels.mean.shape
-        by_way, slopes = np.zeros((ways, 2)), np.zeros((ways, 2, periods))
+        ways, periods = self.levels.mean.shape
+        use, slope = np.zeros((ways, 2)), np.zeros((ways, 2, periods))
         for place, some in others.items():
-            here, when = self.places[place], levels.at([wanted[n][0] for n in some])
-            start = here.share * np.exp(-levels.mean[:, here.when])  # hypotheses x runs
-            rise = np.exp(levels.mean[:, when])  # hypotheses x recurrences
-            run = self.epochs * start @ here.epoch  # hypotheses x 2: a default run at level 0, without warm-up
-            each[some] = here.warm + (levels.belief * rise.T) @ run
-            use = run * rise.sum(axis=1)[:, None]
-            by_way += use
-            for way in range(ways):
-                later = np.bincount(when, rise[way], periods) / rise[way].sum()
-                before = np.bincount(here.when, start[way], periods) / start[way].sum()
-                slopes[way] += np.outer(use[way], later - before)
-            expected = levels.belief @ use
-            scaled += expected
-            error += expected * here.error
-            variance += (expected * levels.noise * here.noise) ** 2 + (len(some) * here.warm_error) ** 2
-            chance += ((each[some] - here.warm) ** 2).sum(axis=0) * (self.luck**2 + levels.noise**2)
-        centre = levels.belief @ by_way
-        for belief, use, slope, factor in zip(levels.belief, by_way, slopes, levels.factors, strict=True):
-            variance += belief * ((use - centre) ** 2 + ((slope @ factor) ** 2).sum(axis=1))
-        return Total(each, np.sqrt(variance + (scaled * self.epochs_error) ** 2 + error**2), np.sqrt(chance), bases)
+            here = self._sum_at(self.places[place], [wanted[n][0] for n in some])
+            each[some] = here.each
+            use, slope = use + here.use, slope + here.slope
+            error, variance, chance = error + here.error, variance + here.variance, chance + here.chance
+        variance += self.levels.variance(use, slope)
+        epochs = self.levels.belief @ use * self.epochs_error
+        return Total(each, np.sqrt(variance + epochs**2 + error**2), np.sqrt(chance), bases)
+
+    def _sum_at(self, default: _Default, recurrences: Sequence[int]) -> _Sum:
+        """The default at one place in these recurrences."""
+        levels, when = self.levels, self.levels.at(recurrences)
+        start = default.share * np.exp(-levels.mean[:, default.when])  # hypotheses x runs
+        rise = np.exp(levels.mean[:, when])  # hypotheses x recurrences
+        run = self.epochs * start @ default.epoch  # hypotheses x 2: a default run at level 0, without warm-up
+        steady = (levels.belief * rise.T) @ run  # recurrences x 2
+        use = run * rise.sum(axis=1)[:, None]
+        ways, periods = levels.mean.shape
+        slope = np.zeros((ways, 2, periods))
+        for way in range(ways):
+            later = np.bincount(when, rise[way], periods) / rise[way].sum()
+            before = np.bincount(default.when, start[way], periods) / start[way].sum()
+            slope[way] = np.outer(use[way], later - before)
+        expected = levels.belief @ use
+        return _Sum(
+            each=default.warm + steady,
+            use=use,
+            slope=slope,
+            error=expected * default.error,
+            variance=(expected * levels.noise * default.noise) ** 2 + (len(recurrences) * default.warm_error) ** 2,
+            chance=(steady**2).sum(axis=0) * (self.luck**2 + levels.noise**2),
+        )
 
 
 def default_model(
@@ -193,14 +219,14 @@ def default_model(
     if not any(run.reached(spec) for run in mine):
         return None
     levels = fit_levels(runs, (kept.trial.ask.recurrence for kept in kepts))
-    found, own = dict[Place, _Default](), dict[tuple[int, Place], _Own]()
+    found, own = dict[Place, _Default](), dict[tuple[int, Place], AtTop]()
     for place in places:
         here = [run for run in mine if run.kept.trial.ask.gpu_model == place.label]
         if not any(run.reached(spec) for run in here):
             continue
         at_top = _at_top(here, place.top, levels, profiles.get(place.label))
         whole = [one for one in at_top if one.run.kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)]
-        moved = [one for one in whole if one.basis is not Basis.AS_IT_RAN]
+        moved = [one for one in whole if one.at_top.basis is not Basis.AS_IT_RAN]
         if not any(one.run.reached(spec) for one in moved):
             moved = [one for one in whole if one.run.reached(spec)]
         others = [run for run in runs if run.setting[0] == place.label and run.size != spec.default_batch_size]
@@ -214,24 +240,23 @@ def default_model(
     return DefaultModel(levels, found, own, *_epochs(lengths, spec.default_batch_size))
 
 
-def _own(spec: JobSpec, kepts: Sequence[TrialRecord], label: str, at_top: Iterable[_AtTop]) -> dict[int, _Own]:
+def _own(spec: JobSpec, kepts: Sequence[TrialRecord], label: str, at_top: Iterable[_Ran]) -> dict[int, AtTop]:
     """The recurrences on these GPUs that are compared with trials of their own: by number.
 
     A trial that tells too little about its epochs counts as it ran.
     """
     others = {kept.trial.ask.recurrence for kept in kepts if kept.trial.batch_size != spec.default_batch_size}
-    moved = {one.run.kept.trial.number: one for one in at_top}
-    found: dict[int, _Own] = {}
+    moved = {one.run.kept.trial.number: one.at_top for one in at_top}
+    found: dict[int, AtTop] = {}
     for kept in kepts:
         trial, number = kept.trial, kept.trial.ask.recurrence
         told = None if kept.latest_outcome is None else kept.latest_outcome.of_training
         is_default = trial.batch_size == spec.default_batch_size and trial.ask.gpu_model == label
         reached = trial.ending is Ending.CONVERGED and trial.ask.is_for(spec)
         if is_default and told is not None and told.joules is not None and (number not in others or reached):
-            as_it_ran = _Own(np.array([told.joules, told.seconds]), np.zeros(2), Basis.AS_IT_RAN)
+            as_it_ran = AtTop(np.array([told.joules, told.seconds]), np.zeros(2), Basis.AS_IT_RAN)
             one = moved.get(trial.number, as_it_ran)
-            had = found.get(number, _Own(np.zeros(2), np.zeros(2), Basis.MEASURED))
-            found[number] = _Own(had.use + one.use, had.error + one.error, weakest((had.basis, one.basis)))
+            found[number] = found[number].plus(one) if number in found else one
     return found
 
 
@@ -302,22 +327,22 @@ def _smoothed(logs: Mapping[int, tuple[float, float]], size: int) -> tuple[float
     return float(gain @ (mean - mean[own])), math.sqrt(max(0.0, variance))
 
 
-def _at_top(runs: Sequence[Run], top: float | None, levels: Levels, profile: PowerProfile | None) -> list[_AtTop]:
+def _at_top(runs: Sequence[Run], top: float | None, levels: Levels, profile: PowerProfile | None) -> list[_Ran]:
     """The runs, each moved to the highest limit if it can be."""
     latest = [run for run in runs if run.outcome.stretches][-LATEST:]
     growth = [math.exp(levels.best(latest[-1].recurrence) - levels.best(run.recurrence)) for run in latest]
     units = Units.of([run.outcome.stretches for run in latest], growth, Use(*levels.noise), profile)
-    return [_moved(run, None if top is None else units.move(run.outcome, top)) for run in runs]
+    return [_ran(run, None if top is None else move(run.outcome, top, units)) for run in runs]
 
 
-def _moved(run: Run, moved: Moved | None) -> _AtTop:
+def _ran(run: Run, moved: Moved | None) -> _Ran:
     if moved is None:
-        return _AtTop(run, run.total, np.zeros(2), Basis.AS_IT_RAN)
+        return _Ran(run, AtTop(run.total, np.zeros(2), Basis.AS_IT_RAN))
     use, error = (np.array([one.joules, one.seconds]) for one in (moved.use, moved.error))
-    return _AtTop(run, use, error, Basis.MEASURED if moved.measured else Basis.ESTIMATED)
+    return _Ran(run, AtTop(use, error, Basis.MEASURED if moved.measured else Basis.ESTIMATED))
 
 
-def _warm_up(ended: Sequence[_AtTop], others: Iterable[Run]) -> tuple[Floats, Floats]:
+def _warm_up(ended: Sequence[_Ran], others: Iterable[Run]) -> tuple[Floats, Floats]:
     """The warm-up of the default, and its error.
 
     The first process on a machine may warm up for longer than all later ones, and it often runs the default. So runs
@@ -338,7 +363,7 @@ def _warm_up(ended: Sequence[_AtTop], others: Iterable[Run]) -> tuple[Floats, Fl
 
 
 def _default(
-    moved: Sequence[_AtTop], ended: Sequence[_AtTop], others: Sequence[Run], levels: Levels, *, all_moved: bool
+    moved: Sequence[_Ran], ended: Sequence[_Ran], others: Sequence[Run], levels: Levels, *, all_moved: bool
 ) -> _Default:
     """The default from these runs, of which those that ended reached the target.
 
@@ -354,7 +379,7 @@ def _default(
     longest = max(one.run.outcome.epochs for one in ended)
     share = np.array([float(min(longest, one.run.outcome.epochs)) for one in moved])
     share /= share.sum()
-    basis = weakest(one.basis for one in moved)
+    basis = weakest(one.at_top.basis for one in moved)
     return _Default(
         epoch=correction * np.array([one.epoch for one in moved]),
         share=share,
@@ -362,8 +387,8 @@ def _default(
         noise=math.sqrt(sum(part**2 / one.run.weight for part, one in zip(share, moved, strict=True))),
         warm=warm,
         warm_error=warm_error,
-        error=share @ np.array([one.error / one.use for one in moved]),
+        error=share @ np.array([one.at_top.error / one.at_top.use for one in moved]),
         runs=len(ended),
-        runs_measured=sum(one.basis is Basis.MEASURED for one in ended),
+        runs_measured=sum(one.at_top.basis is Basis.MEASURED for one in ended),
         basis=weakest((basis, Basis.ESTIMATED)) if levels.changed or not all_moved else basis,
     )

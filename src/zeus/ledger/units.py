@@ -1,7 +1,8 @@
 """What a unit of training (a step, an epoch, an evaluation) uses at each power limit, cold and steady.
 
 `Units` is built from the stretches of trials of one batch size on the same GPUs, oldest first. Whoever needs the use of
-an epoch, the best limit, or a run at another limit asks it, so each new run improves all of them.
+an epoch or the best limit asks it, or moves a run to another limit (`zeus.ledger.moving`), so each new run improves all
+of them.
 
 A cold unit belongs to the first epoch of a process, in which libraries load and kernels are chosen. It is not compared
 with steady units, unless the two were measured to agree at one limit. Then they are counted together.
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeus.cost import ONE, ZERO, Use
-from zeus.job import Kind, Outcome, UsageSegment
+from zeus.job import Kind, UsageSegment
 from zeus.profile import PowerProfile
 
 UNITS = (Kind.STEP, Kind.EPOCH)
@@ -34,9 +35,6 @@ NEWEST = 5  # trials that count for a unit's use: older ones may have used other
 LATEST = 40  # trials that count for the ratio of two limits
 SCATTER, WORTH = 0.03, 3.0  # assumed relative scatter of a unit within a run, and how many measurements that is worth
 DRIFT = 0.01  # relative error of a mean that no number of units makes smaller
-LEFT = 0.1  # largest share of units at unknown limits; they are not moved
-IDLE = 0.3  # of the power of units: a part of a run with less has no work in it
-ROUNDING = 1e-9  # smaller shares of a run are rounding errors
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -97,15 +95,6 @@ class Ratio:
 
 
 SAME = Ratio(ONE, ZERO)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What a run would have used entirely at one limit."""
-
-    use: Use
-    error: Use  # standard error
-    measured: bool  # the run was entirely at this limit
 
 
 class Row(NamedTuple):
@@ -183,7 +172,7 @@ class Units:
                 if one.limit_watts is None or not (one.joules or 0.0) / one.count > 0 < one.seconds / one.count:
                     continue
                 by = growth[trial] if growth and one.kind is Kind.EPOCH else 1.0
-                use, squares = _use(one).times(by), Use(one.joules_squares, one.seconds_squares).times(by**2)
+                use, squares = use_of(one).times(by), Use(one.joules_squares, one.seconds_squares).times(by**2)
                 row = Row(one.count, use.joules, use.seconds, one.measurements, squares.joules, squares.seconds)
                 sort = rows.setdefault((one.kind, one.limit_watts, one.cold), {})
                 sort[trial] = sort[trial].plus(row) if trial in sort else row
@@ -237,79 +226,6 @@ class Units:
         if self._profile is None or kind is Kind.EVALUATION:
             return None
         return self._profile.ratio(Kind.STEP, top, limit, cold=True)
-
-    def move(self, run: Outcome, limit: float) -> Moved | None:
-        """What this run would have used at this limit; None if too little is known about its units.
-
-        For n units that ran at limit L, the difference is n · u(L) · (ratio − 1), where u(L) is the run's own steady
-        unit. A run warms up once at any limit, so warm-up stays as it is. Set-up is not charged.
-        """
-        rows = [one for one in run.stretches if one.kind is not Kind.SET_UP and one.joules is not None]
-        if run.joules is None or not rows:
-            return None
-        used = left = Use(run.joules, run.seconds)
-        change = doubt = held = base = ZERO
-        count = unknown = 0
-        for one in rows:
-            is_unit = one.kind in UNITS
-            ratio = None if one.limit_watts is None else self.ratio(one.kind, limit, one.limit_watts, cold=one.cold)
-            count += one.count * is_unit
-            if ratio is not None or not is_unit:
-                left -= _use(one)
-            if ratio is None:
-                unknown += one.count * is_unit
-                held += ZERO if is_unit else _use(one)
-            elif ratio is not SAME:
-                moved = self._unit_to_move(rows, one, ratio, limit).times(one.count)
-                change += moved * (ratio.factor - ONE)
-                base += moved
-                doubt += moved * ratio.error + self._doubt(one, ratio)
-        if not count or unknown > LEFT * count:
-            return None
-        if all(one.limit_watts == limit for one in rows):
-            return Moved(used, ZERO, measured=True)
-        left = left.most(ZERO)
-        if not (left / used).within(ROUNDING):
-            held += left
-        if not (base.joules and base.seconds and held.seconds):
-            return Moved(used + change, doubt, measured=False)
-        # What was not seen at both limits may stay the same or change as the units do, as far as the GPU works in it:
-        # assume half of that, ± half.
-        half = held.times(0.5 * _work(held, base)) * (change / base)
-        return Moved(used + change + half, doubt.hypot(abs(half)), measured=False)
-
-    def _unit_to_move(self, rows: Sequence[UsageSegment], one: UsageSegment, ratio: Ratio, limit: float) -> Use:
-        """What of one unit changes with the limit, in the same state (cold or steady) as the units behind the ratio.
-
-        Of a cold unit this is a steady one, if the ratio is one of steady units. By a ratio of cold units, the rest of
-        it is moved too, as far as the GPU works in it. If no steady unit is known, it is the unit itself.
-        """
-        unit = _use(one).times(1 / one.count)
-        steady = self._steady(rows, one, ratio, limit) if one.cold else None
-        if steady is None:
-            return unit
-        if not ratio.cold:
-            return steady
-        rest = (unit - steady).most(ZERO)
-        return steady + rest.times(_work(rest, steady))
-
-    def _steady(self, rows: Sequence[UsageSegment], one: UsageSegment, ratio: Ratio, limit: float) -> Use | None:
-        """A steady unit at the limit of this stretch: the run's own, moved there if needed, or that of other runs."""
-        steady = [other for other in rows if other.kind is one.kind and not other.cold and _use(other).joules > 0]
-        for other in sorted(steady, key=lambda other: other.limit_watts != one.limit_watts):
-            there = None if other.limit_watts is None else self.ratio(other.kind, limit, other.limit_watts)
-            if there is not None and (ratio.cold or not there.cold):
-                return _use(other).times(1 / other.count) * there.factor / ratio.factor
-        found = None if one.limit_watts is None else self.unit(one.kind, one.limit_watts)
-        return None if found is None else found.use
-
-    def _doubt(self, one: UsageSegment, ratio: Ratio) -> Use:
-        """The error of moving steady units by a ratio of cold ones: half of the difference that it makes."""
-        known = ratio.cold and not one.cold and one.limit_watts is not None
-        cold = self.unit(one.kind, one.limit_watts or 0.0, cold=True) if known else None
-        if cold is None:
-            return ZERO
-        return abs((cold.use.times(one.count) - _use(one)) * (ratio.factor - ONE)).times(0.5)
 
     def _at(self, kind: Kind, limit: float, sorts: _Sorts) -> _Rows:
         pooled: _Rows = {}
@@ -421,14 +337,8 @@ def _relative(
     }
 
 
-def _use(one: UsageSegment) -> Use:
+def use_of(one: UsageSegment) -> Use:
     return Use(one.joules or 0.0, one.seconds)
-
-
-def _work(part: Use, units: Use) -> float:
-    """The share of work in a part of a run, the rest being waiting, by its power compared with that of units."""
-    power = part.joules / part.seconds * units.seconds / units.joules if part.seconds and units.joules else 0.0
-    return min(1.0, max(0.0, (power - IDLE) / (1 - IDLE)))
 
 
 def _is_slower(seconds: float, top: float, limit: float) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use
 from zeus.distributed.group import RankWait, WaitRecord, print_notice
 from zeus.job import Ending, Outcome
+from zeus.ledger.moving import Moved, move
 from zeus.ledger.saving_text import is_seen, saving_sentence
-from zeus.ledger.units import Moved, Units
+from zeus.ledger.units import Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.settings import Mode
 from zeus.tariff.rates import JOULES_PER_KWH, Footprint, PricedSaving
@@ -103,7 +104,7 @@ def limit_saving(
     if profile is None or best is None or found is None or not outcome.joules:
         return None
     units = Units.of([*earlier, outcome.stretches], profile=profile)
-    before, after = units.move(outcome, found), units.move(outcome, best)
+    before, after = move(outcome, found, units), move(outcome, best, units)
     if optimizer.sets_best:
         after = Moved(Use(outcome.joules, outcome.seconds), ZERO, measured=True)
     return None if before is None or after is None else difference(found, best, before, after, paid)

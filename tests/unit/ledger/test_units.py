@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from zeus.cost import Use
 from zeus.job import Ending, Kind, Outcome, UsageSegment
-from zeus.ledger.units import Moved, Units
+from zeus.ledger.moving import Moved, move
+from zeus.ledger.units import Units
 
 uses = st.floats(1.0, 1e4)
 
@@ -127,7 +128,7 @@ def ran(rows: list[UsageSegment], beside: Use | None = None) -> Outcome:
 
 
 def moved(run: Outcome, limit: float = 250.0, others: Sequence[Outcome] = ()) -> Moved | None:
-    return Units.of([one.stretches for one in (*others, run)]).move(run, limit)
+    return move(run, limit, Units.of([one.stretches for one in (*others, run)]))
 
 
 def test_a_run_at_the_limit_throughout_is_measured() -> None:
