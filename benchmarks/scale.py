@@ -200,7 +200,7 @@ def lengthen(store: Store, trials: int) -> str:
     recur(store, name, min(trials, 1_000), random.Random(0))
     lines = store.export([name])
     real = [row for row in map(json.loads, lines) if row["line"] == "trial"]
-    number, sequence = len(real), len(store.facts(name))
+    number, sequence = len(real), len(store.log(name).events)
     more = []
     while number < trials:
         row = json.loads(json.dumps(real[number % len(real)]))

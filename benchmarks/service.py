@@ -238,9 +238,9 @@ async def storm(options: argparse.Namespace, replicas: list[Replica], server: Po
 def account(store: Store, seen: Seen) -> dict[str, int]:
     """Compare what the store holds with what the clients were told."""
     told, lost, twice, strange = dict(seen.told), 0, 0, 0
-    for job in store.jobs():
+    for job in map(store.job, store.pulse()):
         trials = [kept.trial for kept in store.trials(job.id)]
-        twice += len(store.facts(job.id)) - 2 * len(trials)  # one event for each ask, one for each tell
+        twice += len(store.log(job.id).events) - 2 * len(trials)  # one event for each ask, one for each tell
         for trial in trials:
             joules = told.pop((job.id, trial.number), None)
             if joules is None:

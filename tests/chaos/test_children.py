@@ -103,7 +103,7 @@ def limit(place: Place, monkeypatch: pytest.MonkeyPatch) -> float:
 
 def ends(place: Place) -> dict[int, int]:
     """How often an end of each trial was told."""
-    told = [one for one in place.store().facts("toy") if isinstance(one, Trial) and one.ended is not None]
+    told = [one for one in place.store().log("toy").events if isinstance(one, Trial) and one.ended is not None]
     return Counter(one.number for one in told)
 
 

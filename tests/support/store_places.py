@@ -124,6 +124,6 @@ def sound(store: Store, job_id: str = "asr") -> None:
     trials = [kept.trial for kept in store.trials(job_id)]
     first = store.job(job_id).first
     assert [trial.number for trial in trials] == list(range(first, first + len(trials)))
-    events = store.facts(job_id)
+    events = store.log(job_id).events
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert all(trial.decision.reason == str(trial.asked - 1) for trial in trials)

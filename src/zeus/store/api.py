@@ -3,7 +3,7 @@
     register ─▶ Job            ask ─▶ Trial (OPEN, leased) ──tell──▶ ended
                                           │  ▲ renew      lapses ─▶ LOST ──late tell──▶ ended
 
-**Only facts.** No belief is stored. A policy folds its state from `facts`. Digests and snapshots are caches: they may
+**Only facts.** No belief is stored. A policy folds its state from `log`. Digests and snapshots are caches: they may
 be lost at any time, and no export has them.
 
 **One order.** Asks, tells, losses, profiled costs and pardons of a job have the sequence numbers 1, 2, 3, ... without
@@ -210,12 +210,6 @@ class Store(Protocol):
     def job(self, job_id: str) -> Job:
         """The latest revision of a job."""
 
-    def jobs(self) -> list[Job]:
-        """All jobs, sorted by id."""
-
-    def revisions(self, job_id: str) -> list[Job]:
-        """All revisions of a job, oldest first."""
-
     def ask(
         self,
         job_id: str,
@@ -257,11 +251,11 @@ class Store(Protocol):
     def expire(self, job_id: str) -> list[Trial]:
         """Mark the trials LOST whose leases have lapsed, and return them. `ask` does this too."""
 
-    def facts(self, job_id: str, since: int = 0) -> list[Event]:
-        """The events after this sequence number, in order. The time taken depends only on their number."""
-
     def log(self, job_id: str, since: LogPoint = START) -> Log:
-        """The events after this point, or all events if the point is of another history."""
+        """The events after this point in order, or all events if the point is of another history.
+
+        The time taken depends only on their number.
+        """
 
     def past(self, job_id: str) -> Past:
         """The latest revision of a job, and all of its facts, read at one moment."""

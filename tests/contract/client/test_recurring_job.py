@@ -172,10 +172,10 @@ def test_what_a_life_has_learnt_does_not_reach_the_next_one(kept: tuple[Store, R
             verb()
     with pytest.raises((NotKnown, AlreadyDone)):  # an outbox remembers how it ended
         job.tell(crashed.number, CONVERGED)
-    assert store.facts(SPEC.id) == []
+    assert store.log(SPEC.id).events == []
     assert job.ask(HERE).number == 2  # which is of the life that is
     job.profiled(16, HERE, joules=5.0, seconds=1.0)
-    assert len(store.facts(SPEC.id)) == 2
+    assert len(store.log(SPEC.id).events) == 2
 
 
 def test_another_target_is_asked_for_and_undone_by_putting_the_first_one_back(kept: tuple[Store, Register]) -> None:
@@ -223,7 +223,7 @@ def test_a_trial_that_is_told_is_ended_and_telling_it_again_changes_nothing(
     assert job.tell(number, CONVERGED) == ended == job.trial(number)
     with pytest.raises(AlreadyDone, match="it was not overwritten"):
         job.tell(number, STOPPED)
-    assert len(kept[0].facts(SPEC.id)) == 2
+    assert len(kept[0].log(SPEC.id).events) == 2
 
 
 def test_another_try_is_of_the_same_recurrence_until_that_is_over(job: RecurringJob) -> None:
@@ -286,7 +286,7 @@ def test_what_is_not_there_is_said_to_be_so(job: RecurringJob) -> None:
 
 def test_an_epoch_that_was_profiled_is_an_event_of_the_job(kept: tuple[Store, Register], job: RecurringJob) -> None:
     job.profiled(16, HERE, joules=12.5, seconds=0.5)
-    (event,) = kept[0].facts(SPEC.id)
+    (event,) = kept[0].log(SPEC.id).events
     assert (event.batch_size, event.gpu_model, event.joules, event.max_watts) == (16, "2 x V100", 12.5, 500.0)  # type: ignore[union-attr]
 
 
@@ -317,7 +317,7 @@ def test_many_at_once_get_a_trial_each(kept: tuple[Store, Register], job: Recurr
         numbers = list(crowd.map(lambda _: job.ask(HERE).number, range(16)))
         list(crowd.map(lambda number: job.tell(number, CONVERGED), numbers))
     assert sorted(numbers) == list(range(1, 17))
-    assert [event.sequence for event in kept[0].facts(SPEC.id)] == list(range(1, 33))
+    assert [event.sequence for event in kept[0].log(SPEC.id).events] == list(range(1, 33))
 
 
 def test_the_newest_part_of_a_long_past_is_told_alone(job: RecurringJob) -> None:

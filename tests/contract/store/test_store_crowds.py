@@ -103,7 +103,7 @@ def test_who_is_killed_while_it_restarts_a_job_leaves_one_of_its_lives_whole(rea
 def test_processes_that_open_a_new_store_at_once_all_find_it_whole(reachable: Place) -> None:
     assert reachable.empty is not None
     url = reachable.empty()
-    code = "import sys; from zeus.store import open_store; print(open_store(sys.argv[1]).jobs())"
+    code = "import sys; from zeus.store import open_store; print(open_store(sys.argv[1]).names().page)"
     crowd = [subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [one.communicate(timeout=PATIENCE_SECONDS)[0] for one in crowd] == ["[]\n"] * 3
 

@@ -87,7 +87,7 @@ def test_without_a_counter_the_run_is_refused_before_anything_is_registered(plac
     assert "the cost includes the CPU, but its energy cannot be measured" in done.stderr
     assert "cpu=" in done.stderr
     assert not (place.folder / "pid").exists(), "the script must not have started"
-    assert place.store().jobs() == []
+    assert place.store().names().page == []
 
 
 def test_another_include_needs_revise(place: Place) -> None:

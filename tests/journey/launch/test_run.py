@@ -400,7 +400,7 @@ def test_two_runs_of_one_job_at_once_share_its_trials(place: Place) -> None:
     place.script(before="while not pathlib.Path('go').exists(): time.sleep(0.02)")
     both = [place.start("--json") for _ in range(2)]
     store = place.store()
-    eventually(lambda: [one.id for one in store.jobs()] == ["toy"] and len(store.trials("toy")) == 2)
+    eventually(lambda: store.names().page == ["toy"] and len(store.trials("toy")) == 2)
     (place.folder / "go").touch()
     reports = [json.loads(one.communicate(timeout=PATIENCE_SECONDS)[0]) for one in both]
     assert [one.returncode for one in both] == [0, 0]

@@ -228,7 +228,7 @@ def test_runs_on_another_model_are_translated_as_soon_as_the_new_one_is_profiled
         store = place.store()
         job, policy = store.job("toy"), find_policy("paper")
         state = policy.start(job.spec)
-        for event in store.facts("toy"):
+        for event in store.log("toy").events:
             state = policy.observe(state, event)
         return [size for size in (16, 32) if state.costs(size, A40).count]
 

@@ -280,7 +280,9 @@ def test_on_another_gpu_each_size_is_looked_at_once_and_what_it_needed_before_is
     assert (sorted(sizes[:3]), sizes[3:]) == ([32, 64, 128], [32] * 3)
     assert here.store.trial("asr", 9).trial.decision.cost_limit is None  # a bound in another GPU's joules
     told = {
-        one.batch_size: one for one in here.store.facts("asr") if isinstance(one, Profiled) and "A40" in one.gpu_model
+        one.batch_size: one
+        for one in here.store.log("asr").events
+        if isinstance(one, Profiled) and "A40" in one.gpu_model
     }
     state = PolicyStateCache().state(here.store.job("asr"), partial(here.store.log, "asr"))
     seen = state.costs(64, told[64].gpu_model)
@@ -291,7 +293,7 @@ def test_on_another_gpu_each_size_is_looked_at_once_and_what_it_needed_before_is
 def test_what_an_epoch_uses_is_told_once_the_first_is_over() -> None:
     bench = Bench()
     bench.train(bench.optimizer(), after(4))
-    notes = [fact for fact in bench.store.facts("asr") if isinstance(fact, Profiled)]
+    notes = [fact for fact in bench.store.log("asr").events if isinstance(fact, Profiled)]
     assert [(note.batch_size, note.gpu_model) for note in notes] == [(64, "Tesla V100-PCIE-32GB")]
     assert 4 * notes[0].joules == pytest.approx(bench.outcome(1).joules)
 

@@ -142,7 +142,7 @@ def test_a_cpu_that_cannot_be_read_is_refused_before_anything_is_registered() ->
     bench = Bench(cpu=0.0, dram=0.0)
     with pytest.raises(InputError, match=r"the cost includes the CPU, but .* cannot be measured.*leave \"cpu\" out"):
         bench.optimizer()
-    assert bench.store.jobs() == []
+    assert bench.store.names().page == []
 
 
 def test_what_a_job_counts_is_not_changed_silently() -> None:

@@ -99,7 +99,7 @@ def test_energy_that_was_unknown_is_charged_to_the_trial_but_to_no_epoch(
         client.post("/report", json=report(number, energy=energy, time=10.0 * epoch, current_epoch=epoch))
     so_far = store.trial("mnist", number).so_far
     assert so_far is not None and so_far.joules == energies[-1]
-    learnt = {event.joules for event in store.facts("mnist") if isinstance(event, Profiled)}
+    learnt = {event.joules for event in store.log("mnist").events if isinstance(event, Profiled)}
     assert learnt == {1000.0}, "each epoch used as much"
 
 
@@ -132,7 +132,7 @@ def test_reports_of_one_trial_that_come_at_once_are_all_answered_with_what_is_st
         answers = list(crowd.map(lambda body: client.post("/report", json=body), some))
     assert {answer.status_code for answer in answers} == {200}
     assert all(answer.json() == answers[0].json() for answer in answers)
-    assert len(place.open().facts("mnist")) == 2
+    assert len(place.open().log("mnist").events) == 2
 
 
 def test_a_job_that_another_client_gave_a_policy_of_ours_is_not_different(client: TestClient, place: Place) -> None:

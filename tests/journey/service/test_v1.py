@@ -111,7 +111,7 @@ def test_a_tell_repeated_has_one_effect_and_another_is_refused_with_what_is_stor
     other = client.post(f"{ASR}/trials/{number}/tell", json={**END, "joules": 7.0})
     assert (other.status_code, other.json()["error"]["code"]) == (409, "already_done")
     assert "joules=100.0" in other.json()["error"]["message"]
-    assert len(store.facts("asr")) == 2
+    assert len(store.log("asr").events) == 2
 
 
 def test_a_heartbeat_renews_and_says_whether_to_go_on(client: TestClient) -> None:

@@ -210,7 +210,7 @@ def test_a_database_that_others_migrate_with_alembic_is_shared_with_them(tmp_pat
         raw.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
         raw.execute("INSERT INTO alembic_version VALUES ('ae1027a6acf')")
     store = open_store(f"sqlite:///{path}")
-    assert store.jobs() == []
+    assert store.names().page == []
     assert raw.execute("SELECT version_num FROM alembic_version").fetchall() == [("ae1027a6acf",)]
     raw.close()
     store.close()
@@ -335,7 +335,7 @@ def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Pa
     died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=PATIENCE_SECONDS)
     assert died.returncode == -9
     store = open_store(f"sqlite:///{path}")
-    assert store.jobs() == []
+    assert store.names().page == []
     assert len(indexes(path)) == 3
     store.close()
 
@@ -344,7 +344,7 @@ def test_a_store_that_others_hold_for_too_long_is_said_to_be_busy(tmp_path: Path
     store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", busy_seconds=0.01)
     raw = sqlite3.connect(tmp_path / "zeus.db", isolation_level=None)
     raw.execute("BEGIN IMMEDIATE")
-    assert store.jobs() == []  # reading goes on
+    assert store.names().page == []  # reading goes on
     with pytest.raises(StoreError, match="did not answer: database is locked"):
         store.register(SPEC)
     raw.execute("ROLLBACK")

@@ -263,7 +263,7 @@ def test_a_run_whose_lease_lapsed_is_heard_all_the_same(launcher: Launcher) -> N
 def test_an_epochs_use_is_told_once_it_is_known_with_its_evaluation(launcher: Launcher) -> None:
     trial = launcher.ask()
     loader = train([0.1, 0.1, 0.1, 0.9], size=25600)
-    notes = [fact for fact in launcher.store.facts("asr") if isinstance(fact, Profiled)]
+    notes = [fact for fact in launcher.store.log("asr").events if isinstance(fact, Profiled)]
     assert [(note.batch_size, note.gpu_model, note.max_watts) for note in notes] == [(128, NAME, 250.0)]
     profile = launcher.job.get(ProfileKey("asr", trial.batch_size, NAME, 1))
     assert profile is not None and loader.summary.limit is not None

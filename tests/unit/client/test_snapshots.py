@@ -79,7 +79,7 @@ def test_a_state_that_continues_from_a_snapshot_is_the_one_folded_from_the_start
 ) -> None:
     store = MemoryStore()
     live(store, policy[0], window, seed, 25)
-    job, events = store.job("asr"), store.facts("asr")
+    job, events = store.job("asr"), store.log("asr").events
     state = start = POLICIES[policy].start(job.spec)
     for event in events[:at]:
         state = POLICIES[policy].observe(state, event)

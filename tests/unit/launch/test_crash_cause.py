@@ -124,6 +124,6 @@ def test_a_crash_after_an_epoch_or_after_the_excuse_is_not_excused() -> None:
     late = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED, joules=5.0, seconds=1.0, epochs=1))
     job.excuse([late.number])
     after = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
-    seen = [as_of_now(store.job("asr"), event) for event in store.facts("asr")]
+    seen = [as_of_now(store.job("asr"), event) for event in store.log("asr").events]
     ends = {one.number: one.ending for one in seen if isinstance(one, Trial) and one.ended is not None}
     assert ends == {late.number: Ending.CRASHED, after.number: Ending.CRASHED}

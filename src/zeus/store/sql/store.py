@@ -14,7 +14,7 @@ from functools import partial
 from uuid import uuid4
 
 from zeus.errors import InputError
-from zeus.job import Event, Gpus, JobSpec, Outcome, Pardoned, Profiled, Trial, TrialRecord, replace
+from zeus.job import Gpus, JobSpec, Outcome, Pardoned, Profiled, Trial, TrialRecord, replace
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
@@ -131,14 +131,6 @@ class SqlStore:
         with self._read() as db:
             return rows.to_job(rows.find_job(db, job_id))
 
-    def jobs(self) -> list[Job]:
-        with self._read() as db:
-            return sorted((rows.to_job(row) for row in rows.all_jobs(db)), key=lambda job: job.id)
-
-    def revisions(self, job_id: str) -> list[Job]:
-        with self._read() as db:
-            return rows.revisions_of(db, rows.find_job(db, job_id))
-
     def forget(self, job_id: str) -> None:
         with self._write() as db:
             row = take(db, job_id, removes=True)
@@ -246,10 +238,6 @@ class SqlStore:
             return rows.count_of(db, rows.find_job(db, job_id))
 
     # ------------------------------------------------------------------ other facts
-
-    def facts(self, job_id: str, since: int = 0) -> list[Event]:
-        with self._read() as db:
-            return rows.events_after(db, rows.find_job(db, job_id), since)
 
     def log(self, job_id: str, since: LogPoint = START) -> Log:
         with self._database.transaction(TransactionMode.SNAPSHOT) as db:
