@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from zeus.errors import InputError
@@ -39,10 +40,12 @@ from zeus.store.api import (
 from zeus.store.audit import Action, Audit, note, revised, take
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import cache_rows, profile_rows, rows
-from zeus.store.sql.care import Care
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.tokens import Tokens
 from zeus.store.trial_logs import Logs
+
+if TYPE_CHECKING:
+    from zeus.store.sql.care import Care
 
 REGISTER_TRIES = 20  # attempts, if others create and remove the same job at the same time
 
@@ -380,6 +383,8 @@ class SqlStore:
 
     @property
     def care(self) -> Care:
+        from zeus.store.sql.care import Care  # imported late: it loads sqlite3
+
         return Care(self._database)
 
     def close(self) -> None:
