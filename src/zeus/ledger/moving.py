@@ -26,8 +26,8 @@ class Moved:
 def move(run: Outcome, limit: float, units: Units) -> Moved | None:
     """What this run would have used at this limit; None if too little is known about its units.
 
-    For n units that ran at limit L, the difference is n · u(L) · (ratio − 1), where u(L) is the run's own steady unit. A
-    run warms up once at any limit, so warm-up stays as it is. Set-up is not charged.
+    For n units that ran at limit L, the difference is n · u(L) · (ratio − 1), where u(L) is the run's own steady unit.
+    A run warms up once at any limit, so warm-up stays as it is. Set-up is not charged.
     """
     rows = [one for one in run.stretches if one.kind is not Kind.SET_UP and one.joules is not None]
     if run.joules is None or not rows:
