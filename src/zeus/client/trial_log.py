@@ -27,7 +27,7 @@ def find_log(job_id: str, life: str, trial: Trial, environ: Mapping[str, str] = 
     folder = log_folder(job_id, life, environ).resolve()
     path = log_file(folder, trial.number, trial.id, written=True).resolve()
     if not path.exists() and (began := _cache(environ).began_as(job_id, trial)) is not None:
-        folder = log_folder(job_id, began.life, environ).resolve()
+        folder = log_folder(job_id, began.job.life if began.job else "", environ).resolve()
         path = log_file(folder, began.trial.number, "").resolve()
     return path if path.parent == folder and path.is_file() else None
 

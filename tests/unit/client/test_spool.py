@@ -24,6 +24,7 @@ from zeus.client.api import (
     Message,
     OfflineRun,
     ProfileMade,
+    Registered,
     TrialEnded,
     TrialLog,
 )
@@ -316,11 +317,11 @@ def test_a_trial_is_known_to_its_own_process_where_the_disk_is_full(tmp_path: Pa
 def test_what_cannot_be_read_is_not_known(tmp_path: Path, text: str) -> None:
     known = OfflineCache(tmp_path)
     known.keep("a", CachedTrial(trial(1)))
-    known.keep_spec(JobSpec(job_id="a", job_id_prefix="a", batch_sizes=(8,), default_batch_size=8))
+    known.keep_job(Registered(JobSpec(job_id="a", job_id_prefix="a", batch_sizes=(8,), default_batch_size=8), ""))
     for path in tmp_path.rglob("*.json"):
         path.write_text(text)
     assert known.trial("a", 1) is None
-    assert known.spec("a") is None
+    assert known.job("a") is None
 
 
 def test_files_that_are_no_copies_are_not_read(tmp_path: Path) -> None:

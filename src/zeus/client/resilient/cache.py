@@ -13,15 +13,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from zeus.client.api import ALONE
+from zeus.client.api import ALONE, Registered
 from zeus.client.resilient.spool import write
-from zeus.errors import InputError, StoreError
-from zeus.job import Checked, Ending, JobSpec, Outcome, Trial, replace
-from zeus.job.wire import from_json, loads, plain, read, to_json
+from zeus.errors import StoreError
+from zeus.job import Checked, Ending, Outcome, Trial, replace
+from zeus.job.wire import loads, plain, read
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CACHE = "known"  # its folder, beside the waiting messages
 KEPT_SECONDS = 30 * 86_400.0  # longer than any training goes without a report
@@ -33,8 +34,7 @@ class CachedTrial(Checked, frozen=True):
     trial: Trial
     so_far: Outcome | None = None
     key: str | None = None  # under which a trial that began without the store is reported
-    spec: JobSpec | None = None  # that such a trial runs with
-    life: str = ""  # of the job, as last seen when the trial began
+    job: Registered | None = None  # that such a trial runs with, as last seen when it began
     is_accepted: bool = False  # whether the store has accepted how it ended
     stored: Trial | None = None  # what a trial that began without the store became there, once it was reported
 
@@ -47,34 +47,23 @@ class OfflineCache:
         self._wall = wall
         self._unwritten: dict[tuple[str, int], CachedTrial] = {}
 
-    def spec(self, job_id: str) -> JobSpec | None:
+    def job(self, job_id: str) -> Registered | None:
         """The job as last seen, if ever."""
-        data = _load(self._of(job_id) / "job.json") or {}
-        data.pop("life", None)
-        with contextlib.suppress(InputError):
-            return from_json(data, JobSpec) if data else None
-        return None
+        return _load(self._of(job_id) / "job.json", Registered)
 
-    def life(self, job_id: str) -> str:
-        """The job's life as last seen; empty: not known."""
-        return str((_load(self._of(job_id) / "job.json") or {}).get("life", ""))
-
-    def keep_spec(self, spec: JobSpec, life: str = "") -> None:
+    def keep_job(self, now: Registered) -> None:
         """Keep a copy of the job. A failure to write is ignored."""
-        path = self._of(spec.id) / "job.json"
+        path = self._of(now.spec.id) / "job.json"
         with contextlib.suppress(StoreError, OSError):
-            if (self.spec(spec.id), self.life(spec.id)) != (spec, life):
-                write(path, {**to_json(spec), "life": life})
+            if self.job(now.spec.id) != now:
+                write(path, plain(now))
             else:
                 os.utime(path)  # marks it as in use, so that `sweep` keeps it
 
     def trial(self, job_id: str, number: int) -> CachedTrial | None:
         if (unwritten := self._unwritten.get((job_id, number))) is not None:
             return unwritten
-        data = _load(self._file(job_id, number))
-        with contextlib.suppress(InputError):
-            return None if data is None else read(data, CachedTrial)
-        return None
+        return _load(self._file(job_id, number), CachedTrial)
 
     def runs_alone(self, job_id: str) -> bool:
         """Whether a trial that began without the store is running here."""
@@ -136,8 +125,9 @@ class OfflineCache:
         return self._of(job_id) / f"{number}.json"
 
 
-def _load(path: Path) -> dict[str, Any] | None:
+def _load(path: Path, kind: type[T]) -> T | None:
+    """What a file holds; None if it cannot be read, as when another version of Zeus wrote it."""
     try:
-        return loads(path.read_text()) if path.is_file() else None
+        return read(loads(path.read_text()), kind) if path.is_file() else None
     except (OSError, ValueError):
         return None

@@ -80,9 +80,10 @@ class ResilientJobs:
             return self._register(spec, void)
         except StoreError as away:
             log.warning("%s Until it is back, job %r runs with its default batch size.", away, spec.id)
-            spec, life = _filled(spec, self._cache.spec(spec.id)), self._cache.life(spec.id)
-            self._cache.keep_spec(spec, life)
-            return self._see(Registered(spec, life), unregistered=void)
+            seen = self._cache.job(spec.id)
+            now = Registered(_filled(spec, seen), "" if seen is None else seen.life)
+            self._cache.keep_job(now)
+            return self._see(now, unregistered=void)
 
     def _register(self, spec: JobSpec, void: bool) -> Registered:
         self._outbox.deliver(self._begin)
@@ -90,7 +91,7 @@ class ResilientJobs:
 
     def find(self, job_id: str) -> Registered:
         """A registered job, or one that this machine has seen and whose store is unreachable."""
-        seen = self._cache.spec(job_id)
+        seen = self._cache.job(job_id)
         patience = self._begin if seen is None else soon()
         try:
             self._outbox.deliver(patience)
@@ -98,7 +99,7 @@ class ResilientJobs:
         except (StoreError, NotKnown) as away:
             if seen is None or (isinstance(away, NotKnown) and not self._cache.runs_alone(job_id)):
                 raise
-            return self._see(Registered(seen, self._cache.life(job_id)), unregistered=False)
+            return self._see(seen, unregistered=False)
 
     def _see(self, now: Registered, *, unregistered: bool | None = None) -> Registered:
         """Remember a job. `unregistered` is None if this is what the store has answered."""
@@ -106,7 +107,7 @@ class ResilientJobs:
         self._now[job_id] = now
         if unregistered is None:
             self._unregistered.pop(job_id, None)
-            self._cache.keep_spec(now.spec, now.life)
+            self._cache.keep_job(now)
         else:
             self._unregistered[job_id] = unregistered
         return now
@@ -141,8 +142,7 @@ class ResilientJobs:
 
     def _known(self, job_id: str) -> Registered | None:
         """A job as this process, or else this machine, has last seen it."""
-        seen = self._cache.spec(job_id)
-        return self._now.get(job_id) or (None if seen is None else Registered(seen, self._cache.life(job_id)))
+        return self._now.get(job_id) or self._cache.job(job_id)
 
     def _begin_alone(self, now: Registered, gpus: Gpus, recurrence: int | None) -> Trial:
         """Begin a trial without the store. It is the last try of its recurrence, so it has no cost limit."""
@@ -150,7 +150,7 @@ class ResilientJobs:
         ask = Ask(number=number, recurrence=recurrence or number, gpus=gpus, eta=now.spec.eta_knob, last=True)
         decision = Decision(size, Phase.DEFAULT, f"{size} is the default; the store could not be reached.")
         trial = Trial(ask=ask, decision=decision, asked=1)
-        self._cache.keep(now.spec.id, CachedTrial(trial, key=uuid4().hex, spec=now.spec, life=now.life))
+        self._cache.keep(now.spec.id, CachedTrial(trial, key=uuid4().hex, job=now))
         return trial
 
     # ------------------------------------------------------------------ on the way
@@ -233,7 +233,7 @@ class ResilientJobs:
     def _ending(self, ref: TrialRef, cached: CachedTrial | None, outcome: Outcome) -> Message:
         if cached is None or cached.key is None:
             return TrialEnded(ref.job_id, ref.number, outcome, ref.id)
-        known = self._known(ref.job_id) if cached.spec is None else Registered(cached.spec, cached.life)
+        known = cached.job or self._known(ref.job_id)
         if known is None:
             raise StoreError(f"job {ref.job_id!r} is not known on this machine. This report is lost: {outcome}.")
         trial = cached.trial
@@ -383,9 +383,9 @@ def _seconds(outcome: Outcome) -> float:
     return outcome.seconds
 
 
-def _filled(spec: JobSpec, seen: JobSpec | None) -> JobSpec:
+def _filled(spec: JobSpec, seen: Registered | None) -> JobSpec:
     """The spec with id and seed filled in, as the store would do."""
     seed = spec.mab_seed
     if seed is None:
-        seed = secrets.randbelow(SEEDS) if seen is None else seen.mab_seed
+        seed = secrets.randbelow(SEEDS) if seen is None else seen.spec.mab_seed
     return replace(spec, job_id=spec.id, mab_seed=seed)
