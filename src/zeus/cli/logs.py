@@ -52,7 +52,7 @@ def logs(context: click.Context, job: str, trial: int | None, follow: bool, url:
     def goes_on() -> bool:
         return follow and found.trial(number).ending is Ending.OPEN
 
-    path = find_log(job, found.life, found.trial(number))
+    path = find_log(job, found.generation, found.trial(number))
     if path is not None:
         _copy(path, goes_on)
     else:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from msgspec import field
+
 from zeus.job import MAX_TRIES, Checked, Gpus, JobSpec, Origin, Outcome, Trial, TrialRecord
 from zeus.job.value import Above, Count, Whole
 from zeus.profile import PowerProfile, ProfileKey
@@ -29,7 +31,7 @@ class Registered(Checked, frozen=True):
     """A job as it is registered."""
 
     spec: JobSpec  # with its id and seed filled in
-    life: str  # unique id of the job's history since it was made or last reset; empty: not known yet
+    generation: str  # unique id of the job's history since it was made or last reset; empty: not known yet
 
 
 class TrialRef(Checked, frozen=True):
@@ -78,7 +80,8 @@ class OfflineRun(Checked, frozen=True, tag="ran"):
     batch_size: Whole
     key: str  # identifies the run, so that delivering it twice has no effect
     outcome: Outcome
-    life: str | None = None  # of the job; empty: the job was never seen; None: not known
+    # Of the job; empty: the job was never seen; None: not known.
+    generation: str | None = field(default=None, name="life")
     log: str = ""  # the end of its log
     origin: Origin | None = None  # who ran it, and where
 
@@ -91,7 +94,7 @@ class EpochUsed(Checked, frozen=True, tag="epoch_used"):
     gpus: Gpus
     joules: Above
     seconds: Above
-    life: str = ""  # of the job; empty: not known
+    generation: str = field(default="", name="life")  # of the job; empty: not known
 
 
 class ProfileMade(Checked, frozen=True, tag="profile_made"):
@@ -181,7 +184,7 @@ class JobsApi(Protocol):
     def keep_log(self, log: TrialLog, *, is_last: bool = False) -> None:
         """Keep the end of a trial's log in the store. `is_last`: there will be no more of it."""
 
-    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> None:
         """Do not hold crashes of these trials against their batch sizes, which are offered again.
 
         This applies only to trials that completed no epoch.

@@ -151,7 +151,7 @@ def _unwrapped(value: Any) -> Any:
 
 def registered_json(now: Registered) -> Json:
     """A job as registered."""
-    return {"spec": to_json(now.spec), "generation": now.life}
+    return {"spec": to_json(now.spec), "generation": now.generation}
 
 
 def registered_from(data: Json) -> Registered:

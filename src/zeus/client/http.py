@@ -93,13 +93,13 @@ class HttpJobs:
             "key": run.key,
             "outcome": to_json(run.outcome),
         }
-        query = None if run.life is None else {"life": run.life}
+        query = None if run.generation is None else {"life": run.generation}
         by = header(run.origin or here())
         return self._call("POST", of_job(run.spec.id, "/reports"), trial_from, body=body, query=query, headers=by)
 
     def profiled(self, used: EpochUsed) -> None:
         use = {"batch_size": used.batch_size, "joules": used.joules, "seconds": used.seconds}
-        path, query = of_job(used.job_id, "/profiled"), _if_known("life", used.life)
+        path, query = of_job(used.job_id, "/profiled"), _if_known("life", used.generation)
         self._call("POST", path, _nothing, body={**gpus_json(used.gpus), **use}, query=query)
 
     def knowledge(self, job_id: str, trial: Trial) -> Knowledge:
@@ -110,9 +110,9 @@ class HttpJobs:
         ref = TrialRef(log.job_id, log.number, log.trial_id)
         self._call("PUT", _trial(ref, "/log"), _nothing, body={"text": last_lines(log.text)}, query=_id(ref))
 
-    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> None:
         body = {"trials": list(numbers)}
-        self._call("POST", of_job(job_id, "/excuse"), _nothing, body=body, query=_if_known("life", life))
+        self._call("POST", of_job(job_id, "/excuse"), _nothing, body=body, query=_if_known("life", generation))
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:
         try:

@@ -27,7 +27,7 @@ from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.actor import current
 from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
-from zeus.store.rules import same_life
+from zeus.store.rules import check_generation
 from zeus.tariff.settings import prices
 from zeus.trial.knowledge import Knowledge, gather
 
@@ -148,15 +148,15 @@ class LocalJobs:
         store, spec, size = self.store, run.spec, run.batch_size
         if size not in spec.batch_sizes:
             raise InputError(f"job {spec.id!r} has no batch size {size}. Report one of {list(spec.batch_sizes)}.")
-        if run.life:
+        if run.generation:
             store.job(spec.id)  # raises if the job was removed since: it must not be made again
         else:
             with contextlib.suppress(AlreadyDone):  # the job was revised since the run began: the revision stays
-                version, revive = find_policy(spec.policy).version, run.life == ""
+                version, revive = find_policy(spec.policy).version, run.generation == ""
                 store.register(spec, policy_version=version, revise=False, revive=revive)
 
         def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
-            same_life(job, run.life or "")
+            check_generation(job, run.generation or "")
             return Decision(size, Phase.DEFAULT, f"{size} is the default; the store could not be reached.")
 
         request = Request(gpus=run.gpus, target=spec.target, origin=run.origin or self._origin())
@@ -167,7 +167,12 @@ class LocalJobs:
 
     def profiled(self, used: EpochUsed) -> None:
         self.store.profiled(
-            used.job_id, used.batch_size, used.gpus, joules=used.joules, seconds=used.seconds, life=used.life
+            used.job_id,
+            used.batch_size,
+            used.gpus,
+            joules=used.joules,
+            seconds=used.seconds,
+            generation=used.generation,
         )
 
     def knowledge(self, job_id: str, trial: Trial) -> Knowledge:
@@ -178,8 +183,8 @@ class LocalJobs:
     def keep_log(self, log: TrialLog, *, is_last: bool = False) -> None:
         self.store.logs.keep(log.job_id, log.number, log.text, trial_id=log.trial_id)
 
-    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
-        self.store.excuse(job_id, numbers, life=life)
+    def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> None:
+        self.store.excuse(job_id, numbers, generation=generation)
         self.changed(job_id)
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:

@@ -45,9 +45,9 @@ class RecurringJob:
         return self._now.spec
 
     @property
-    def life(self) -> str:
+    def generation(self) -> str:
         """Unique id of the job's history since it was made or last reset. Empty if not known yet."""
-        return self._now.life
+        return self._now.generation
 
     def ask(
         self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES, *, key: str | None = None
@@ -86,7 +86,7 @@ class RecurringJob:
 
     def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
         """Report what an epoch of this batch size uses on these GPUs, evaluation included."""
-        self._jobs.profiled(EpochUsed(self.spec.id, batch_size, gpus, joules, seconds, self.life))
+        self._jobs.profiled(EpochUsed(self.spec.id, batch_size, gpus, joules, seconds, self.generation))
 
     def knowledge(self, trial: Trial) -> Knowledge:
         """What earlier trials tell about the epochs of this one."""
@@ -98,7 +98,7 @@ class RecurringJob:
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """Do not hold crashes of these trials against their batch sizes: see `JobsApi.excuse`."""
-        self._jobs.excuse(self.spec.id, numbers, life=self.life)
+        self._jobs.excuse(self.spec.id, numbers, generation=self.generation)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The power profile of this key."""

@@ -22,12 +22,12 @@ TRACEBACK = "Traceback (most recent call last):"
 MOST_TRACEBACK = 8_192  # bytes of a traceback that is repeated before the last lines
 
 
-def find_log(job_id: str, life: str, trial: Trial, environ: Mapping[str, str] = settings.HERE) -> Path | None:
+def find_log(job_id: str, generation: str, trial: Trial, environ: Mapping[str, str] = settings.HERE) -> Path | None:
     """The log of a trial, if it is on this machine. A trial that began without its store had another number then."""
-    folder = log_folder(job_id, life, environ).resolve()
+    folder = log_folder(job_id, generation, environ).resolve()
     path = log_file(folder, trial.number, trial.id, written=True).resolve()
     if not path.exists() and (began := _cache(environ).began_as(job_id, trial)) is not None:
-        folder = log_folder(job_id, began.job.life if began.job else "", environ).resolve()
+        folder = log_folder(job_id, began.job.generation if began.job else "", environ).resolve()
         path = log_file(folder, began.trial.number, "").resolve()
     return path if path.parent == folder and path.is_file() else None
 

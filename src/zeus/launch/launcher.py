@@ -114,7 +114,7 @@ class Launcher:
     @property
     def logs(self) -> Path:
         """Folder of the job's logs since it was made or last reset."""
-        return log_folder(self.file.spec.id, self.job.life)
+        return log_folder(self.file.spec.id, self.job.generation)
 
     @property
     def cost(self) -> CostModel:

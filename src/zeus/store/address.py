@@ -139,10 +139,10 @@ def is_service(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = settings.HERE) -> Path:
-    """The folder for the logs of one life of a job: in ZEUS_LOG_DIR, or beside the store if that is a file.
+def log_folder(job_id: str, generation: str = "", environ: Mapping[str, str] = settings.HERE) -> Path:
+    """The folder for the logs of one generation of a job: in ZEUS_LOG_DIR, or beside the store if that is a file.
 
-    Each life has its own folder, so that a new trial never appends to the log of an older one.
+    Each generation has its own folder, so that a new trial never appends to the log of an older one.
 
     >>> log_folder("a/b", "5f0c6f9e1d2c3b4a", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
     PosixPath('/srv/logs/a%2Fb/5f0c6f9e1d2c')
@@ -152,7 +152,7 @@ def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = setting
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would leave the folder
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 20]}-{hashlib.sha256(job_id.encode()).hexdigest()[:16]}"
-    return (given if given else beside.parent / "logs").absolute() / name / life[:12]
+    return (given if given else beside.parent / "logs").absolute() / name / generation[:12]
 
 
 def log_file(folder: Path, number: int, trial_id: str, *, written: bool = False) -> Path:

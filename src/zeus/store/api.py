@@ -10,9 +10,9 @@ be lost at any time, and no export has them.
 gaps or repeats.
 
 **Unique trial numbers.** A trial number of a job is never used twice. A job that is reset, or forgotten and registered
-again, begins a new life, whose numbers continue those of the life before. So a late tell from an old life finds no
-trial, rather than a wrong one. Two stores, or a store and its restored backup, may still hold different trials of one
-number. `Ask.id` tells them apart, so callers should pass it.
+again, begins a new generation, whose numbers continue those of the one before. So a late tell from an old generation
+finds no trial, rather than a wrong one. Two stores, or a store and its restored backup, may still hold different trials
+of one number. `Ask.id` tells them apart, so callers should pass it.
 
 **One clock.** Leases use the clock of the store. For Postgres that is the server's clock, not the clients'.
 
@@ -74,9 +74,9 @@ class Job:
     policy_version: int  # the version of `spec.policy` that the job's state is folded with
     revision: int = 1
     at: str  # when this revision was made
-    generation: str  # identifies the life: it changes when the job is forgotten or imported, so caches are not mixed up
+    generation: str  # a random name; it changes when the job is reset, forgotten or imported, so no caches are mixed up
     excused: tuple[int, ...] = ()  # trials that crashed before their first epoch, for which no size is blamed
-    first: int = 1  # the number of its first trial; earlier lives used the lower ones
+    first: int = 1  # the number of its first trial; earlier generations used the lower ones
     paused_by: str = ""  # who paused it: its trials run as before Zeus; empty: it is not paused
     owner: str = ""  # who may change it, besides administrators; empty: everybody
 
@@ -278,20 +278,20 @@ class Store(Protocol):
         """The events that do not belong to a trial, in order."""
 
     def profiled(
-        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
+        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, generation: str = ""
     ) -> Profiled:
         """Store what an epoch of a size uses on these GPUs, as an event of the job.
 
-        Raises NotKnown if the job is no longer in this `life` (its generation).
+        Raises NotKnown if the job is no longer in this `generation`.
         """
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """Allow a size that crashed to be offered again, as an event of the job."""
 
-    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> Job:
         """Do not blame the batch sizes for crashes of these trials before their first epoch; this is a revision.
 
-        `life` is as in `profiled`.
+        `generation` is as in `profiled`.
         """
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
@@ -355,7 +355,7 @@ class Store(Protocol):
         """Remove a job with all its facts and profiles."""
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
-        """Begin a new life of a job in one step, with its spec but without its facts and profiles.
+        """Begin a new generation of a job in one step, with its spec but without its facts and profiles.
 
         With a `pulse`, raises AlreadyDone and removes nothing if the job has changed since that pulse. So nothing is
         lost that an export before did not see.

@@ -132,7 +132,7 @@ def _sound(job_id: str, history: History) -> None:
 
 
 def job_to_json(job: Job) -> Json:
-    """One revision of a job, without its generation, because an imported job begins a new life."""
+    """One revision of a job, without its generation, because an imported job begins a new generation."""
     names = ("policy_version", "revision", "at")
     later = {"excused": job.excused, "first": job.first}  # missing in older exports
     paused = {"paused_by": job.paused_by} if job.paused_by else {}

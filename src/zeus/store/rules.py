@@ -26,7 +26,7 @@ def created(
     used: int = 0,
     owner: str = "",
 ) -> Job:
-    """The first revision of a new job. Earlier lives used the trial numbers up to `used`."""
+    """The first revision of a new job. Earlier generations used the trial numbers up to `used`."""
     need_job_id(spec.id)
     spec = replace(spec, job_id=spec.id, mab_seed=seed() if spec.mab_seed is None else spec.mab_seed)
     return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1, owner=owner)
@@ -90,7 +90,7 @@ def excused(job: Job, numbers: Iterable[int], at: str, last: int) -> Job:
 def next_generation(
     job: Job, policy_version: int, at: str, generation: str, *, last: int, pulse: str, expected: str | None
 ) -> Job:
-    """The first revision of the job's next life, if its pulse is the expected one.
+    """The first revision of the job's next generation, if its pulse is the expected one.
 
     `last` is the number of its last trial.
     """
@@ -233,13 +233,13 @@ def check_trial_id(job_id: str, trial: Trial, trial_id: str) -> Trial:
     return trial
 
 
-def same_life(job: Job, life: str) -> Job:
-    """The job, if it is in this life. An empty `life` matches any.
+def check_generation(job: Job, generation: str) -> Job:
+    """The job, if it is in this generation. An empty `generation` matches any.
 
     Raises:
         NotKnown: The job was reset, or removed and registered again.
     """
-    if life and life != job.generation:
+    if generation and generation != job.generation:
         raise NotKnown(f"job {job.id!r} was reset, or removed and registered again. This report is from before that.")
     return job
 

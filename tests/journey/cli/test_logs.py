@@ -47,7 +47,7 @@ def zeus(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 def opened(job: RecurringJob, url: str, said: bytes) -> Path:
     """A new trial whose command has written this."""
     trial = job.ask(PLACE)
-    folder = log_folder(SPEC.id, job.life, {"ZEUS_STORE": url})
+    folder = log_folder(SPEC.id, job.generation, {"ZEUS_STORE": url})
     folder.mkdir(parents=True, exist_ok=True)
     path = log_file(folder, trial.number, trial.id)
     path.write_bytes(said)

@@ -314,7 +314,7 @@ def test_a_store_that_cannot_be_opened_is_bad_input_at_the_start_and_no_refusal_
     job = RecurringJob.register(ResilientJobs(Outbox(LocalJobs(open_it, "here"), folder=folder)), SPEC)
     number = job.ask(V100).number
     unopened = Outbox(LocalJobs(open_it, "here"), Contact("the store", sleep=lambda seconds: None), folder)
-    late = RecurringJob(ResilientJobs(unopened), Registered(job.spec, job.life))
+    late = RecurringJob(ResilientJobs(unopened), Registered(job.spec, job.generation))
     assert late.tell(number, DONE).ending is Ending.CONVERGED
     assert len(list(folder.glob("0*.json"))) == 1
     assert job.trial(number).outcome == DONE  # as it waits

@@ -115,7 +115,7 @@ def test_a_run_that_began_without_the_service_brings_its_log(
 
     with_patience = Outbox(LocalJobs(opened, url))
     jobs = ResilientJobs(with_patience)
-    life = jobs.register(SPEC).life
+    life = jobs.register(SPEC).generation
     is_away[0] = True
     trial, _ = jobs.ask("asr", V100)
     whole = log_file(log_folder("asr", life, environ), trial.number, trial.id)

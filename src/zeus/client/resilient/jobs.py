@@ -81,7 +81,7 @@ class ResilientJobs:
         except StoreError as away:
             log.warning("%s Until it is back, job %r runs with its default batch size.", away, spec.id)
             seen = self._cache.job(spec.id)
-            now = Registered(_filled(spec, seen), "" if seen is None else seen.life)
+            now = Registered(_filled(spec, seen), "" if seen is None else seen.generation)
             self._cache.keep_job(now)
             return self._see(now, unregistered=void)
 
@@ -239,7 +239,7 @@ class ResilientJobs:
         trial = cached.trial
         log_end = self._logs.pop(trial.number, "")
         return OfflineRun(
-            known.spec, trial.ask.gpus, trial.batch_size, cached.key, outcome, known.life, log_end, here()
+            known.spec, trial.ask.gpus, trial.batch_size, cached.key, outcome, known.generation, log_end, here()
         )
 
     def _send_at_last(self, message: Message) -> Delivered | Queued:
@@ -294,9 +294,9 @@ class ResilientJobs:
         else:
             self._call(lambda: self._jobs.keep_log(log), quick())
 
-    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> None:
         self._outbox.deliver(soon())
-        self._call(lambda: self._jobs.excuse(job_id, numbers, life=life), soon())
+        self._call(lambda: self._jobs.excuse(job_id, numbers, generation=generation), soon())
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of this key. None if the store is unreachable, so that it is measured again."""

@@ -189,7 +189,7 @@ def beliefs(request: Request, job_id: JobId) -> Json:
 @routes.post("/jobs/{job_id}/excuse", dependencies=[REPORT], openapi_extra=schemas.takes(Excuse))
 def excuse(request: Request, job_id: JobId, body: Annotated[Excuse, schemas.body(Excuse)], life: Life = "") -> Json:
     """The script itself crashed these trials. Those that finished no epoch no longer count against their batch size."""
-    jobs_of(request).excuse(job_id, body.trials, life=life)
+    jobs_of(request).excuse(job_id, body.trials, generation=life)
     return registered_job(store_of(request).job(job_id))
 
 

@@ -4,8 +4,8 @@
     table line: name and columns ──▶ row, row, row ...          for each table but the caches
     end line: rows, and the checksum of all lines before
 
-Unlike an export, a backup also has tokens, the audit and logs, and restored jobs continue the lives that they had. It
-is read at one moment. The file holds hashes of tokens, so that only its owner may read it.
+Unlike an export, a backup also has tokens, the audit and logs, and restored jobs keep their generations. It is read at
+one moment. The file holds hashes of tokens, so that only its owner may read it.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
 
 
 def insert_job(db: Transaction, past: History, used: int = 0) -> None:
-    """Write a job with its revisions, trials and other events. Earlier lives used the trial numbers up to `used`."""
+    """Write a job with its revisions, trials and other events. Earlier generations used the numbers up to `used`."""
     latest = past.revisions[-1]
     texts = [dumps(jsonl.job_to_json(job)) for job in past.revisions]
     row = JobRow(
@@ -273,7 +273,7 @@ def _each_trial(db: Transaction, job: JobRow) -> Iterator[Trial]:
 
 
 def count_of(db: Transaction, job: JobRow) -> int:
-    """The number of trials. It may be less than the last trial number, as earlier lives used some."""
+    """The number of trials. It may be less than the last trial number, as earlier generations used some."""
     return int(db.row("SELECT count(*) FROM zeus_trials WHERE job_id = :job_id", job_id=job.id)[0])
 
 

@@ -144,8 +144,8 @@ class SqlStore:
         with self._write() as db:
             row, now = take(db, job_id, removes=True), utc(db.now())
             known, found = rows.to_job(row), rows.pulse_of(row)
-            life, last = uuid4().hex, row.trials
-            job = rules.next_generation(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
+            generation, last = uuid4().hex, row.trials
+            job = rules.next_generation(known, policy_version, now, generation, last=last, pulse=found, expected=pulse)
             note(db, job_id, Action.RESET, {"trials": rows.count_of(db, row)})
             rows.restart_job(db, job)
             return job
@@ -251,11 +251,11 @@ class SqlStore:
             return rows.notes_of(db, rows.find_job(db, job_id).id)
 
     def profiled(
-        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
+        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, generation: str = ""
     ) -> Profiled:
         with self._write() as db:
             row = take(db, job_id)
-            rules.same_life(rows.to_job(row), life)
+            rules.check_generation(rows.to_job(row), generation)
             note = Profiled(
                 sequence=row.sequence + 1,
                 batch_size=batch_size,
@@ -272,10 +272,10 @@ class SqlStore:
             note(db, job_id, Action.PARDONED, {"batch_size": batch_size})
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
-    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> Job:
         with self._write() as db:
             row = take(db, job_id)
-            known = rules.same_life(rows.to_job(row), life)
+            known = rules.check_generation(rows.to_job(row), generation)
             job = rules.excused(known, numbers, utc(db.now()), row.trials)
             if job is not known:
                 note(db, job_id, Action.EXCUSED, {"trials": sorted({*job.excused} - {*known.excused})})
