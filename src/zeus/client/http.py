@@ -54,7 +54,7 @@ class HttpJobs:
         return self._call("POST", of_job(job_id, "/ask"), opened, body=body, key=key, headers=header(here()))
 
     def trial(self, ref: TrialRef) -> TrialRecord:
-        def kept(data: Json) -> TrialRecord:
+        def record(data: Json) -> TrialRecord:
             so_far = None if data["so_far"] is None else read_body(data["so_far"], Outcome)
             return TrialRecord(
                 trial=trial_from(data),
@@ -64,7 +64,7 @@ class HttpJobs:
                 so_far=so_far,
             )
 
-        return self._call("GET", _trial(ref), kept, query=_id(ref))
+        return self._call("GET", _trial(ref), record, query=_id(ref))
 
     def heartbeat(
         self,

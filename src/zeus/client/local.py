@@ -224,8 +224,8 @@ class LocalJobs:
         after = 0 if newest is None else max(0, self.store.count(job_id) - newest)
         spec, rates, logs = self.store.job(job_id).spec, prices(), self.store.logs.times(job_id)
         return [
-            trial_json(spec, kept, rates, logs, with_curve=False)
-            for kept in self.store.trials(job_id, after=after, most=newest)
+            trial_json(spec, record, rates, logs, with_curve=False)
+            for record in self.store.trials(job_id, after=after, most=newest)
         ]
 
     def told_log(self, job_id: str, number: int) -> Json:

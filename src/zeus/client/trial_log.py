@@ -43,17 +43,19 @@ def told_log(store: Store, job_id: str, number: int, environ: Mapping[str, str] 
     Raises:
         NotKnown: It is neither on this machine nor in the store. The message says where it is.
     """
-    kept = store.trial(job_id, number)
-    where = {name: None if kept.origin is None else getattr(kept.origin, name) or None for name in ("host", "folder")}
-    if (path := find_log(job_id, store.job(job_id).generation, kept.trial, environ)) is not None:
+    record = store.trial(job_id, number)
+    where = {
+        name: None if record.origin is None else getattr(record.origin, name) or None for name in ("host", "folder")
+    }
+    if (path := find_log(job_id, store.job(job_id).generation, record.trial, environ)) is not None:
         return {"log": end_of(path), "at": utc(path.stat().st_mtime), **where}
     if (found := store.logs.find(job_id, number)) is not None:
         return {"log": found.text, "at": found.at, **where}
-    raise NotKnown(f"the log of trial {number} is neither in the store nor on this machine. {_where(kept)}")
+    raise NotKnown(f"the log of trial {number} is neither in the store nor on this machine. {_where(record)}")
 
 
-def _where(kept: TrialRecord) -> str:
-    origin = kept.origin
+def _where(record: TrialRecord) -> str:
+    origin = record.origin
     if origin is None or not origin.host:
         return "Look on the machine where the trial ran."
     who, folder = f" as {origin.user}" if origin.user else "", f", started in {origin.folder}" if origin.folder else ""

@@ -96,8 +96,8 @@ class Tally(msgspec.Struct, frozen=True):
         return self.known.joules if self.reported else None
 
 
-def overshoot(kept: TrialRecord) -> float | None:
+def overshoot(record: TrialRecord) -> float | None:
     """The cost of a trial beyond its bound, under the η it was decided for; None if either is unknown."""
-    bound, ask = kept.trial.decision.cost_limit, kept.trial.ask
-    use = spent(kept.latest_outcome, ask.eta, ask.max_watts)
+    bound, ask = record.trial.decision.cost_limit, record.trial.ask
+    use = spent(record.latest_outcome, ask.eta, ask.max_watts)
     return None if use is None or bound is None else max(0.0, use.cost - bound)

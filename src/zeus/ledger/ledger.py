@@ -231,21 +231,21 @@ class JobLedger:
 
 def open_ledger(
     spec: JobSpec,
-    kepts: Iterable[TrialRecord],
+    records: Iterable[TrialRecord],
     profiles: Mapping[ProfileKey, PowerProfile] | None = None,
 ) -> JobLedger:
     """Add up a job's trials.
 
     Args:
         spec: The job as it is now.
-        kepts: All of its trials, in any order. Trials for another target, or with another `include`, count only as
+        records: All of its trials, in any order. Trials for another target, or with another `include`, count only as
             used energy.
         profiles: Its power profiles.
     """
-    past = _Past.of(spec, kepts, profiles or {})
+    past = _Past.of(spec, records, profiles or {})
     recurrences = tuple(
         past.recurrence(number, list(tries))
-        for number, tries in groupby(past.tries, key=lambda kept: kept.trial.ask.recurrence)
+        for number, tries in groupby(past.tries, key=lambda record: record.trial.ask.recurrence)
     )
     places = dict.fromkeys([one.place for one in recurrences] + [past.place_now(label) for label in past.gpus])
     usual = {label: found for label in past.gpus if (found := past.profile(label, spec.default_batch_size)) is not None}
@@ -291,15 +291,15 @@ class _Past:
     found: Mapping[str, float]  # by label: the power limit before Zeus changed it, from the newest trial
 
     @classmethod
-    def of(cls, spec: JobSpec, kepts: Iterable[TrialRecord], profiles: Mapping[ProfileKey, PowerProfile]) -> _Past:
-        tries = tuple(sorted(kepts, key=lambda kept: (kept.trial.ask.recurrence, kept.trial.number)))
+    def of(cls, spec: JobSpec, records: Iterable[TrialRecord], profiles: Mapping[ProfileKey, PowerProfile]) -> _Past:
+        tries = tuple(sorted(records, key=lambda record: (record.trial.ask.recurrence, record.trial.number)))
         gpus: dict[str, Gpus] = {}
         found: dict[str, float] = {}
-        for kept in sorted(tries, key=lambda kept: kept.trial.asked):
-            label = kept.trial.ask.gpu_model
-            gpus[label] = kept.trial.ask.gpus
-            if kept.latest_outcome is not None and kept.latest_outcome.found_watts is not None:
-                found[label] = kept.latest_outcome.found_watts
+        for record in sorted(tries, key=lambda record: record.trial.asked):
+            label = record.trial.ask.gpu_model
+            gpus[label] = record.trial.ask.gpus
+            if record.latest_outcome is not None and record.latest_outcome.found_watts is not None:
+                found[label] = record.latest_outcome.found_watts
         by_place = {(key.batch_size, key.gpu_model, key.gpu_count): profile for key, profile in profiles.items()}
         return cls(spec, tries, by_place, gpus, found)
 
@@ -316,12 +316,12 @@ class _Past:
 
     def recurrence(self, number: int, tries: Sequence[TrialRecord]) -> Recurrence:
         spec, tally, silent = self.spec, Tally(), 0
-        for kept in tries:
-            tally = tally.add(kept.latest_outcome, spec.eta_knob, kept.trial.ask.max_watts)
-            silent += kept.trial.ending is Ending.OPEN and (
-                kept.latest_outcome is None or kept.latest_outcome.joules is None
+        for record in tries:
+            tally = tally.add(record.latest_outcome, spec.eta_knob, record.trial.ask.max_watts)
+            silent += record.trial.ending is Ending.OPEN and (
+                record.latest_outcome is None or record.latest_outcome.joules is None
             )
-        reached = [kept for kept in tries if kept.trial.ending is Ending.CONVERGED]
+        reached = [record for record in tries if record.trial.ending is Ending.CONVERGED]
         last = (reached or tries)[-1]
         label, found = (
             last.trial.ask.gpu_model,
@@ -339,19 +339,21 @@ class _Past:
             use=tally.total,
             known_joules=tally.known_joules,
             unknown_tries=tally.unknown - silent,
-            current=all(kept.trial.ask.is_for(spec) and kept.trial.ask.gpus.include == spec.include for kept in tries),
-            lost=all(kept.trial.ending in _BY_ITSELF for kept in tries)
-            and all(kept.latest_outcome is None or kept.latest_outcome.metric is None for kept in tries),
+            current=all(
+                record.trial.ask.is_for(spec) and record.trial.ask.gpus.include == spec.include for record in tries
+            ),
+            lost=all(record.trial.ending in _BY_ITSELF for record in tries)
+            and all(record.latest_outcome is None or record.latest_outcome.metric is None for record in tries),
         )
 
     def why_no_default(self, label: str) -> str:
         size = self.spec.default_batch_size
         reached = [
-            kept.trial.ask.gpu_model
-            for kept in self.tries
-            if kept.trial.batch_size == size
-            and kept.trial.ending is Ending.CONVERGED
-            and kept.trial.ask.is_for(self.spec)
+            record.trial.ask.gpu_model
+            for record in self.tries
+            if record.trial.batch_size == size
+            and record.trial.ending is Ending.CONVERGED
+            and record.trial.ask.is_for(self.spec)
         ]
         if label in reached:
             return "the default batch size has reached the target, but the energy of its runs is not known"
@@ -366,6 +368,6 @@ class _Past:
 
 
 def _unreached(tries: Sequence[TrialRecord]) -> RecurrenceEnd:
-    if any(kept.trial.ending is Ending.OPEN for kept in tries):
+    if any(record.trial.ending is Ending.OPEN for record in tries):
         return RecurrenceEnd.OPEN
-    return RecurrenceEnd.FAILED if any(kept.trial.ask.last for kept in tries) else RecurrenceEnd.UNFINISHED
+    return RecurrenceEnd.FAILED if any(record.trial.ask.last for record in tries) else RecurrenceEnd.UNFINISHED

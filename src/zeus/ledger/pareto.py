@@ -55,15 +55,15 @@ def points(
     """
     lengths: dict[int, list[int]] = {}
     here: dict[int, list[_Run]] = {}
-    for kept in tries:
-        size, told = kept.trial.batch_size, kept.latest_outcome
+    for record in tries:
+        size, told = record.trial.batch_size, record.latest_outcome
         if told is None or not told.epochs:
             continue
-        reached = kept.trial.ending is Ending.CONVERGED and kept.trial.ask.is_for(spec)
+        reached = record.trial.ending is Ending.CONVERGED and record.trial.ask.is_for(spec)
         if reached:
             lengths.setdefault(size, []).append(told.epochs)
-        if kept.trial.ask.gpu_model == place.label:
-            growth = 1.0 if model is None else model.growth_since(kept.trial.ask.recurrence)
+        if record.trial.ask.gpu_model == place.label:
+            growth = 1.0 if model is None else model.growth_since(record.trial.ask.recurrence)
             here.setdefault(size, []).append(_Run(told, reached, growth))
     found = []
     for size, epochs in sorted(lengths.items()):
@@ -92,12 +92,12 @@ def mark_front(found: Iterable[ParetoPoint]) -> tuple[ParetoPoint, ...]:
 def front(found: Iterable[ParetoPoint]) -> list[ParetoPoint]:
     """The points that no other beats in both time and energy, fastest first.
 
-    >>> kept = front([ParetoPoint(8, 250, 1.0, 3.0), ParetoPoint(8, 100, 2.0, 2.0), ParetoPoint(16, 250, 2.0, 4.0)])
-    >>> [(one.batch_size, one.limit_watts) for one in kept]
+    >>> best = front([ParetoPoint(8, 250, 1.0, 3.0), ParetoPoint(8, 100, 2.0, 2.0), ParetoPoint(16, 250, 2.0, 4.0)])
+    >>> [(one.batch_size, one.limit_watts) for one in best]
     [(8, 250), (8, 100)]
     """
-    kept: list[ParetoPoint] = []
+    best: list[ParetoPoint] = []
     for one in sorted(found, key=lambda point: (point.seconds, point.joules)):
-        if not kept or one.joules < kept[-1].joules:
-            kept.append(one)
-    return kept
+        if not best or one.joules < best[-1].joules:
+            best.append(one)
+    return best

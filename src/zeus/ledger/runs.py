@@ -19,7 +19,7 @@ COLD, STEADY, TOTAL = "cold", "steady", "total"  # what the mean epoch of a run 
 class Run(NamedTuple):
     """What one trial tells the model. Arrays hold joules and seconds."""
 
-    kept: TrialRecord
+    record: TrialRecord
     outcome: Outcome
     recurrence: int
     size: int
@@ -40,12 +40,12 @@ class Run(NamedTuple):
 
     def reached(self, job: JobSpec) -> bool:
         """Whether it reached the job's current target."""
-        return self.kept.trial.ending is Ending.CONVERGED and self.kept.trial.ask.is_for(job)
+        return self.record.trial.ending is Ending.CONVERGED and self.record.trial.ask.is_for(job)
 
 
-def runs_of(kepts: Iterable[TrialRecord]) -> list[Run]:
+def runs_of(records: Iterable[TrialRecord]) -> list[Run]:
     """What these trials tell. Epochs at different limits are moved to one, as far as runs have limits in common."""
-    runs = [run for kept in kepts if (run := _run(kept)) is not None]
+    runs = [run for record in records if (run := _run(record)) is not None]
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         if run.steady:
@@ -76,12 +76,12 @@ def _at_limit(steady: Mapping[float, Row], ratios: Mapping[float, tuple[Use, Use
     return np.exp(logs / units)
 
 
-def _run(kept: TrialRecord) -> Run | None:
+def _run(record: TrialRecord) -> Run | None:
     """What this trial tells; None if it completed no epoch, or if its energy is unknown."""
-    told, ask = None if kept.latest_outcome is None else kept.latest_outcome.of_training, kept.trial.ask
+    told, ask = None if record.latest_outcome is None else record.latest_outcome.of_training, record.trial.ask
     if told is None or not told.joules or not told.seconds or not told.epochs:
         return None
-    whole = kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)  # the others may end within an epoch
+    whole = record.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)  # the others may end within an epoch
     points = [one for one in told.curve if one.joules and one.joules > 0 < one.seconds]
     first = points[0] if points and points[0].number == 1 else None
     by_limit: dict[float, list[tuple[float, float]]] = {}
@@ -104,13 +104,13 @@ def _run(kept: TrialRecord) -> Run | None:
         epoch = np.array([told.joules, told.seconds]) / told.epochs
     else:
         return None
-    setting, samples = (ask.gpu_model, kept.trial.batch_size, limit, kind), _samples(kept, told)
-    return Run(kept, told, ask.recurrence, setting[1], setting, warm, epoch, measurements, samples, steady)
+    setting, samples = (ask.gpu_model, record.trial.batch_size, limit, kind), _samples(record, told)
+    return Run(record, told, ask.recurrence, setting[1], setting, warm, epoch, measurements, samples, steady)
 
 
-def _samples(kept: TrialRecord, told: Outcome) -> tuple[float, float] | None:
+def _samples(record: TrialRecord, told: Outcome) -> tuple[float, float] | None:
     """Bounds of the samples in an epoch. If steps were counted, the last of them may have held fewer, or been left."""
     if told.samples is None:
         return None
-    doubt = kept.trial.batch_size if any(one.kind is Kind.STEP for one in told.stretches) else 0
+    doubt = record.trial.batch_size if any(one.kind is Kind.STEP for one in told.stretches) else 0
     return max(0.0, told.samples - doubt), told.samples + doubt

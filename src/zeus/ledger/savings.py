@@ -202,7 +202,7 @@ class DefaultModel:
 
 def default_model(
     spec: JobSpec,
-    kepts: Sequence[TrialRecord],
+    records: Sequence[TrialRecord],
     places: Iterable[Place],
     profiles: Mapping[str, PowerProfile],
 ) -> DefaultModel | None:
@@ -210,29 +210,29 @@ def default_model(
 
     Args:
         spec: The job.
-        kepts: Its trials that count, in order.
+        records: Its trials that count, in order.
         places: Where its recurrences ran.
         profiles: The power profile of the default size, by label of the GPUs.
     """
-    runs = runs_of(kepts)
+    runs = runs_of(records)
     mine = [run for run in runs if run.size == spec.default_batch_size]
     if not any(run.reached(spec) for run in mine):
         return None
-    levels = fit_levels(runs, (kept.trial.ask.recurrence for kept in kepts))
+    levels = fit_levels(runs, (record.trial.ask.recurrence for record in records))
     found, own = dict[Place, _Default](), dict[tuple[int, Place], AtTop]()
     for place in places:
-        here = [run for run in mine if run.kept.trial.ask.gpu_model == place.label]
+        here = [run for run in mine if run.record.trial.ask.gpu_model == place.label]
         if not any(run.reached(spec) for run in here):
             continue
         at_top = _at_top(here, place.top, levels, profiles.get(place.label))
-        whole = [one for one in at_top if one.run.kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)]
+        whole = [one for one in at_top if one.run.record.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)]
         moved = [one for one in whole if one.at_top.basis is not Basis.AS_IT_RAN]
         if not any(one.run.reached(spec) for one in moved):
             moved = [one for one in whole if one.run.reached(spec)]
         others = [run for run in runs if run.setting[0] == place.label and run.size != spec.default_batch_size]
         ended = [one for one in moved if one.run.reached(spec)]
         found[place] = _default(moved, ended, others, levels, all_moved=len(moved) == len(whole))
-        own |= {(number, place): one for number, one in _own(spec, kepts, place.label, at_top).items()}
+        own |= {(number, place): one for number, one in _own(spec, records, place.label, at_top).items()}
     lengths: dict[int, list[float]] = {}
     for run in runs:
         if run.reached(spec):
@@ -240,17 +240,17 @@ def default_model(
     return DefaultModel(levels, found, own, *_epochs(lengths, spec.default_batch_size))
 
 
-def _own(spec: JobSpec, kepts: Sequence[TrialRecord], label: str, at_top: Iterable[_Ran]) -> dict[int, AtTop]:
+def _own(spec: JobSpec, records: Sequence[TrialRecord], label: str, at_top: Iterable[_Ran]) -> dict[int, AtTop]:
     """The recurrences on these GPUs that are compared with trials of their own: by number.
 
     A trial that tells too little about its epochs counts as it ran.
     """
-    others = {kept.trial.ask.recurrence for kept in kepts if kept.trial.batch_size != spec.default_batch_size}
-    moved = {one.run.kept.trial.number: one.at_top for one in at_top}
+    others = {record.trial.ask.recurrence for record in records if record.trial.batch_size != spec.default_batch_size}
+    moved = {one.run.record.trial.number: one.at_top for one in at_top}
     found: dict[int, AtTop] = {}
-    for kept in kepts:
-        trial, number = kept.trial, kept.trial.ask.recurrence
-        told = None if kept.latest_outcome is None else kept.latest_outcome.of_training
+    for record in records:
+        trial, number = record.trial, record.trial.ask.recurrence
+        told = None if record.latest_outcome is None else record.latest_outcome.of_training
         is_default = trial.batch_size == spec.default_batch_size and trial.ask.gpu_model == label
         reached = trial.ending is Ending.CONVERGED and trial.ask.is_for(spec)
         if is_default and told is not None and told.joules is not None and (number not in others or reached):

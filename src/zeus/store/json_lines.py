@@ -30,12 +30,14 @@ class History:
     @property
     def sequence(self) -> int:
         """The last sequence number used."""
-        return max([*(kept.trial.sequence for kept in self.trials), *(note.sequence for note in self.notes)], default=0)
+        return max(
+            [*(record.trial.sequence for record in self.trials), *(note.sequence for note in self.notes)], default=0
+        )
 
     @property
     def recurrences(self) -> int:
         """The number of the last recurrence."""
-        return max((kept.trial.ask.recurrence for kept in self.trials), default=0)
+        return max((record.trial.ask.recurrence for record in self.trials), default=0)
 
 
 @dataclass(slots=True)
@@ -53,8 +55,8 @@ def write(dump: Dump) -> list[str]:
         for job in history.revisions:
             whose = {"owner": job.owner} if job.owner else {}
             lines.append({"line": "job", **job_to_json(job), **whose})
-        for kept in history.trials:
-            lines.append({"line": "trial", "job": job_id, **kept_to_json(kept)})
+        for record in history.trials:
+            lines.append({"line": "trial", "job": job_id, **record_to_json(record)})
         for note in history.notes:
             lines.append({"line": "event", "job": job_id, "event": to_json(note)})
     for key in sorted(dump.profiles, key=lambda key: (key.job, key.batch_size, key.gpu_model, key.gpu_count)):
@@ -89,7 +91,7 @@ def _take(data: Json, histories: defaultdict[str, History], dump: Dump) -> None:
             before = histories[job.id].revisions
             before.append(replace(job, generation=before[0].generation) if before else job)
         case "trial":
-            histories[_text(data, "job")].trials.append(kept_from_json(data))
+            histories[_text(data, "job")].trials.append(record_from_json(data))
         case "event":
             histories[_text(data, "job")].notes.append(note_from_json(data["event"]))
         case "profile":
@@ -117,13 +119,13 @@ def _time(data: Json, name: str) -> str:
 def _sound(job_id: str, history: History) -> None:
     """Raise InputError if numbers are repeated or missing, which no store would write."""
     marks = [n.sequence for n in history.notes]
-    for kept in history.trials:
-        marks += [m for m in (kept.trial.asked, kept.trial.lost, kept.trial.ended) if m is not None]
+    for record in history.trials:
+        marks += [m for m in (record.trial.asked, record.trial.lost, record.trial.ended) if m is not None]
     rows: list[tuple[str, list[Any]]] = [
         ("revisions", [job.revision for job in history.revisions]),
         ("sequence numbers", sorted(marks)),
     ]
-    numbers = [kept.trial.number for kept in history.trials]
+    numbers = [record.trial.number for record in history.trials]
     if numbers != sorted(set(numbers)):
         raise InputError(f"job {job_id!r}: its trials are out of order or repeated. Export the whole job again.")
     for name, row in rows:
@@ -171,19 +173,19 @@ def note_from_json(data: object) -> Profiled | Pardoned:
     return from_json(data, Profiled)
 
 
-def kept_to_json(kept: TrialRecord) -> Json:
-    origin = {} if kept.origin is None else {"origin": plain(kept.origin)}  # older Zeus ignores it
+def record_to_json(record: TrialRecord) -> Json:
+    origin = {} if record.origin is None else {"origin": plain(record.origin)}  # older Zeus ignores it
     return {
-        "asked_at": kept.asked_at,
-        "changed_at": kept.changed_at,
-        "leased_until": kept.leased_until,
-        "so_far": None if kept.so_far is None else to_json(kept.so_far),
-        "trial": to_json(kept.trial),
+        "asked_at": record.asked_at,
+        "changed_at": record.changed_at,
+        "leased_until": record.leased_until,
+        "so_far": None if record.so_far is None else to_json(record.so_far),
+        "trial": to_json(record.trial),
         **origin,
     }
 
 
-def kept_from_json(data: Json) -> TrialRecord:
+def record_from_json(data: Json) -> TrialRecord:
     """Read a stored trial."""
     return TrialRecord(
         trial=from_json(data["trial"], Trial),

@@ -169,14 +169,16 @@ class ResilientJobs:
                 return copy
         try:
             self._outbox.deliver(soon())
-            kept = self._call(lambda: self._jobs.trial(ref), soon())
+            record = self._call(lambda: self._jobs.trial(ref), soon())
         except StoreError:
             if cached is None:
                 raise
             return copy
         # A report that was not delivered may be newer than what the store has.
-        reports = [one for one in (kept.so_far, None if cached is None else cached.so_far) if one is not None]
-        return kept if kept.leased_until is None else replace(kept, so_far=max(reports, key=_seconds, default=None))
+        reports = [one for one in (record.so_far, None if cached is None else cached.so_far) if one is not None]
+        return (
+            record if record.leased_until is None else replace(record, so_far=max(reports, key=_seconds, default=None))
+        )
 
     def heartbeat(
         self,

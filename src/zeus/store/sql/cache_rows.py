@@ -9,7 +9,7 @@ from zeus.errors import InputError
 from zeus.job import Trial, TrialRecord
 from zeus.store.api import Digest, LogPoint, Snapshot
 from zeus.store.sql.database import Transaction
-from zeus.store.sql.rows import EACH_TRIAL, JobRow, find_trial, insert, named, to_kept
+from zeus.store.sql.rows import EACH_TRIAL, JobRow, find_trial, insert, named, to_record
 
 
 def digests_of(
@@ -37,8 +37,8 @@ def running_of(db: Transaction, names: Sequence[str] | None) -> dict[str, list[T
     found: dict[str, list[TrialRecord]] = {}
     for row in named(db, f"{EACH_TRIAL} WHERE leased_until > ''", "job_id", names):
         with suppress(InputError):  # another version of Zeus wrote it; the other jobs must still be listed
-            found.setdefault(row[0], []).append(to_kept(row))
-    return {name: sorted(some, key=lambda kept: kept.trial.number) for name, some in found.items()}
+            found.setdefault(row[0], []).append(to_record(row))
+    return {name: sorted(some, key=lambda record: record.trial.number) for name, some in found.items()}
 
 
 def snapshot_of(db: Transaction, job_id: str) -> Snapshot | None:

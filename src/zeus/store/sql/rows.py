@@ -174,7 +174,7 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
         id=latest.id,
         generation=latest.generation,
         sequence=past.sequence,
-        trials=max(used, latest.first - 1, *(kept.trial.number for kept in past.trials), 0),
+        trials=max(used, latest.first - 1, *(record.trial.number for record in past.trials), 0),
         recurrences=past.recurrences,
         job=texts[-1],
         mark="",
@@ -183,7 +183,7 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
     db.run(insert("zeus_jobs", JobRow._fields), **row._asdict())
     revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
     db.run_each(_ADD_REVISION, revisions)
-    db.run_each(_OPEN, [_row_of(latest.id, kept) for kept in past.trials])
+    db.run_each(_OPEN, [_row_of(latest.id, record) for record in past.trials])
     db.run_each(_ADD_NOTE, [_note_row(latest.id, note) for note in past.notes])
 
 
@@ -243,7 +243,7 @@ def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial
     if recurrence is None or not 1 <= recurrence <= job.recurrences:
         return []
     found = db.rows(f"{_TRIALS} AND recurrence = :recurrence ORDER BY number", job_id=job.id, recurrence=recurrence)
-    return [to_kept(row).trial for row in found]
+    return [to_record(row).trial for row in found]
 
 
 def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> TrialRecord:
@@ -252,9 +252,9 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
     found = db.row(f"{_TRIALS} AND number = :number", job_id=job.id, number=number) if is_there else None
     if found is None:
         raise rules.no_trial(job.id, number, job.trials)
-    kept = to_kept(found)
-    rules.check_trial_id(job.id, kept.trial, trial_id)
-    return kept
+    record = to_record(found)
+    rules.check_trial_id(job.id, record.trial, trial_id)
+    return record
 
 
 def trials_of(
@@ -263,13 +263,13 @@ def trials_of(
     """The trials by number, without the first `after` of them, at most `most`. With `running`: only the open ones."""
     limit = {"most": job.trials if most is None else min(most, job.trials), "after": min(after, job.trials)}
     only = "AND leased_until > ''" if running else ""  # a range, so that SQLite uses the index of leases
-    return [to_kept(row) for row in db.rows(f"{_TRIALS} {only} {_BY_NUMBER}", job_id=job.id, **limit)]
+    return [to_record(row) for row in db.rows(f"{_TRIALS} {only} {_BY_NUMBER}", job_id=job.id, **limit)]
 
 
 def _each_trial(db: Transaction, job: JobRow) -> Iterator[Trial]:
     """All trials, read only when the first is needed."""
-    for kept in trials_of(db, job):
-        yield kept.trial
+    for record in trials_of(db, job):
+        yield record.trial
 
 
 def count_of(db: Transaction, job: JobRow) -> int:
@@ -294,7 +294,7 @@ def _keep(text: str, trial: Trial) -> Trial:
     return trial
 
 
-def to_kept(values: tuple[Any, ...]) -> TrialRecord:
+def to_record(values: tuple[Any, ...]) -> TrialRecord:
     row = TrialRow(*values)
     return TrialRecord(
         trial=to_trial(row.trial),
@@ -306,8 +306,8 @@ def to_kept(values: tuple[Any, ...]) -> TrialRecord:
     )
 
 
-def _row_of(job_id: str, kept: TrialRecord) -> dict[str, Any]:
-    trial = kept.trial
+def _row_of(job_id: str, record: TrialRecord) -> dict[str, Any]:
+    trial = record.trial
     text = to_text(trial)
     _keep(text, trial)
     return {
@@ -315,31 +315,31 @@ def _row_of(job_id: str, kept: TrialRecord) -> dict[str, Any]:
         "number": trial.ask.number,
         "recurrence": trial.ask.recurrence,
         "sequence": trial.sequence,
-        "asked_at": kept.asked_at,
-        "changed_at": kept.changed_at,
-        "leased_until": kept.leased_until,
-        "so_far": None if kept.so_far is None else to_text(kept.so_far),
+        "asked_at": record.asked_at,
+        "changed_at": record.changed_at,
+        "leased_until": record.leased_until,
+        "so_far": None if record.so_far is None else to_text(record.so_far),
         "trial": text,
-        "origin": None if kept.origin is None else dumps(plain(kept.origin)),
+        "origin": None if record.origin is None else dumps(plain(record.origin)),
     }
 
 
-def open_trial(db: Transaction, job_id: str, kept: TrialRecord) -> None:
-    db.run(_OPEN, **_row_of(job_id, kept))
+def open_trial(db: Transaction, job_id: str, record: TrialRecord) -> None:
+    db.run(_OPEN, **_row_of(job_id, record))
 
 
-def change_trial(db: Transaction, job_id: str, kept: TrialRecord) -> None:
+def change_trial(db: Transaction, job_id: str, record: TrialRecord) -> None:
     """Update the row of a trial."""
-    db.run(_CHANGE, **_row_of(job_id, kept))
+    db.run(_CHANGE, **_row_of(job_id, record))
 
 
 def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
     """Mark the trials LOST whose leases have lapsed, and return them."""
     lost: list[Trial] = []
     for row in db.rows(f"{_TRIALS} AND leased_until <= :now ORDER BY number", job_id=job.id, now=now):
-        kept = to_kept(row)
-        trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)
-        change_trial(db, job.id, replace(kept, trial=trial, changed_at=now, leased_until=None))
+        record = to_record(row)
+        trial = record.trial.lose(job.sequence + len(lost) + 1, record.so_far)
+        change_trial(db, job.id, replace(record, trial=trial, changed_at=now, leased_until=None))
         lost.append(trial)
     if lost:
         advance(db, job, lost[-1].sequence)

@@ -180,8 +180,8 @@ class SqlStore:
                 decision = decide(job, ask, partial(rows.log_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
                 until = utc(now + lease)
-                kept = TrialRecord(trial=trial, asked_at=at, changed_at=at, leased_until=until, origin=request.origin)
-                rows.open_trial(db, job_id, kept)
+                record = TrialRecord(trial=trial, asked_at=at, changed_at=at, leased_until=until, origin=request.origin)
+                rows.open_trial(db, job_id, record)
                 rows.advance(db, row, trial.asked, ask)
                 if key is not None:
                     cache_rows.keep_ask(db, job_id, key, ask.number)
@@ -199,20 +199,20 @@ class SqlStore:
         so_far = rules.check_progress(so_far)
         with self._write() as db:
             row = take(db, job_id)
-            kept = rows.find_trial(db, row, number, trial_id)
-            if kept.leased_until is not None:
+            record = rows.find_trial(db, row, number, trial_id)
+            if record.leased_until is not None:
                 until = utc(db.now() + lease)
-                rows.change_trial(db, job_id, replace(kept, leased_until=until, so_far=so_far or kept.so_far))
-            return kept.trial
+                rows.change_trial(db, job_id, replace(record, leased_until=until, so_far=so_far or record.so_far))
+            return record.trial
 
     def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
         with self._write() as db:
             row = take(db, job_id)
-            kept = rows.find_trial(db, row, number, trial_id)
-            trial = rules.apply_tell(job_id, kept.trial, outcome, row.sequence + 1)
-            if trial is not kept.trial:
+            record = rows.find_trial(db, row, number, trial_id)
+            trial = rules.apply_tell(job_id, record.trial, outcome, row.sequence + 1)
+            if trial is not record.trial:
                 now = utc(db.now())
-                rows.change_trial(db, job_id, replace(kept, trial=trial, changed_at=now, leased_until=None))
+                rows.change_trial(db, job_id, replace(record, trial=trial, changed_at=now, leased_until=None))
                 rows.advance(db, row, trial.sequence)
             return trial
 
