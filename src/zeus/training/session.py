@@ -26,7 +26,7 @@ from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Started, Terms, Tri
 from zeus.trial.knowledge import Knowledge
 
 
-class Stage(Enum):
+class SessionStage(Enum):
     """Where a run is (drawn above)."""
 
     NEW = auto()
@@ -78,7 +78,7 @@ class Session:
             orders=None if trial is None else trial.orders,
         )
         self._waits = WaitRecord(ranks)
-        self._stage = Stage.NEW
+        self._stage = SessionStage.NEW
         self._pass = 0  # of training steps
         self._evaluations = 0  # of this epoch
 
@@ -93,11 +93,11 @@ class Session:
         Raises:
             InputError: The epochs were used already, or `done` is not a number of epochs.
         """
-        if self._stage is not Stage.NEW:
+        if self._stage is not SessionStage.NEW:
             raise InputError("epochs() was used already: make a new loader for another run.")
         if isinstance(done, bool) or not isinstance(done, int) or done < 0:
             raise InputError(f"done={done!r}: give the number of epochs that the checkpoint has behind it, 0 or more.")
-        self._stage = Stage.BETWEEN
+        self._stage = SessionStage.BETWEEN
         return self._epochs(done)
 
     def _epochs(self, done: int) -> Iterator[int]:
@@ -138,7 +138,7 @@ class Session:
         has_told = self._run.outcome is not None and self._run.outcome.ending is Ending.CONVERGED
         try:
             self.end_steps()
-            self._stage = Stage.OVER
+            self._stage = SessionStage.OVER
             self._run.close(alone=not self._run.is_over)
         finally:
             self._optimizer.on_train_end()
@@ -151,15 +151,15 @@ class Session:
         """A pass of training steps begins. Returns its number. A pass outside the run's epochs is not measured."""
         self.end_steps()
         self._pass += 1
-        if self._stage is Stage.BETWEEN and not self._run.is_over:
-            self._stage = Stage.STEPS
+        if self._stage is SessionStage.BETWEEN and not self._run.is_over:
+            self._stage = SessionStage.STEPS
             self._run.recorder.cut(Kind.EVALUATION, 0, wait=False)
             self._optimizer.on_epoch_begin()
         return self._pass
 
     def step_end(self) -> bool:
         """A training step has ended. Returns whether the epoch goes on."""
-        if self._stage is not Stage.STEPS:
+        if self._stage is not SessionStage.STEPS:
             return True
         self._optimizer.on_step_end()
         self._run.step()
@@ -167,15 +167,15 @@ class Session:
 
     def end_steps(self, which: int | None = None) -> None:
         """The pass has ended, or its loop was left. If another pass has begun since, nothing is done."""
-        if self._stage is Stage.STEPS and which in (None, self._pass):
-            self._stage = Stage.BETWEEN
+        if self._stage is SessionStage.STEPS and which in (None, self._pass):
+            self._stage = SessionStage.BETWEEN
             self._run.recorder.cut_steps()
             self._optimizer.on_epoch_end()
 
     def report_metric(self, metric: Any, higher_is_better: bool | None = None) -> None:
         """Report the validation metric of this epoch. The run ends if it reaches the target."""
         evaluated, run = self._run.evaluated(metric), self._run
-        if run.is_over or self._stage in (Stage.NEW, Stage.OVER):
+        if run.is_over or self._stage in (SessionStage.NEW, SessionStage.OVER):
             return
         if higher_is_better is not None:
             run.engine = replace(run.engine, terms=replace(run.engine.terms, higher_is_better=higher_is_better))
@@ -194,7 +194,7 @@ class Session:
         outcome, engine = self._run.outcome, self._run.engine
         if outcome is None:  # it still runs, so nothing is waited for
             outcome = self._run.recorder.priced(engine.so_far, wait=False)
-        is_open = self._stage is not Stage.OVER and outcome.ending is Ending.LOST
+        is_open = self._stage is not SessionStage.OVER and outcome.ending is Ending.LOST
         return summary_of(
             outcome,
             Ending.OPEN if is_open else outcome.ending,

@@ -6,12 +6,13 @@ import pytest
 
 from support.cards import RESNET, VirtualCards
 from support.nvml.fake import FakeNvml
-from support.waiting import limits
+from support.waiting import PATIENCE_SECONDS, limits
 from zeus.cost import GPU_ONLY
 from zeus.device.virtual import VirtualMachine, step
 from zeus.distributed.group import RankGroup
 from zeus.job import JobSpec, Kind
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer import shared_window
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
@@ -53,7 +54,8 @@ def test_no_cut_waits_for_a_driver_that_does_not_tell_the_limit(
     monitor.close()
 
 
-def test_a_segment_has_the_limit_at_which_it_ran(fake_nvml: FakeNvml) -> None:
+def test_a_segment_has_the_limit_at_which_it_ran(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_window, "HANDOVER_SECONDS", PATIENCE_SECONDS)
     monitor, card = ZeusMonitor(), fake_nvml.cards[0]
     heard = Heard(monitor)
     heard.recorder.cut(Kind.STEP, 1)
