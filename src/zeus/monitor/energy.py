@@ -169,8 +169,14 @@ class EnergyCurve(SampleCurve):
                     self._go_on_without(NoCounter(known.strikes))
         self._settle()
 
-    def add_counter(self, moment: float, joules: float) -> None:
-        """A reading of the energy counter, which may lag by up to one counter step."""
+    def add_counter(self, moment: float, joules: float, within: float = 0.0) -> None:
+        """A reading of the energy counter, which may lag by up to one counter step.
+
+        Args:
+            moment: The middle of the call to the driver.
+            joules: What the counter shows.
+            within: Half of the time that the call took. The samples' own errors cover it here.
+        """
         if math.isfinite(joules):
             self._waiting.append((moment, joules))
             self._settle()
@@ -321,6 +327,21 @@ class EnergyCurve(SampleCurve):
         return estimate(begin, end, error, self.source, self.ceiling)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a counter showed at some moment of a call to the driver."""
+
+    begin: float  # of the call
+    end: float
+    joules: float  # since the first reading
+    missed: float = 0.0  # joules so far that may be wrong
+
+    def share(self, moment: float, other: _Reading) -> float:
+        """How much of the way to a later reading lies before this moment: 0 to 1."""
+        seconds = other.end - self.begin
+        return min(max((moment - self.begin) / seconds, 0.0), 1.0) if seconds > 0 else 1.0
+
+
 class CounterCurve:
     """Cumulative energy of a card that reports its counter and no power.
 
@@ -343,26 +364,27 @@ class CounterCurve:
         self.ceiling = ceiling  # the card never draws more watts than this
         self._last = (math.nan, math.nan)  # moment and counter, whether or not the counter had moved
         self._watts = 0.0  # mean power between the two latest readings that differ
-        self._readings: list[CurvePoint] = []  # those that differ; joules since the first
+        self._readings: list[_Reading] = []  # those that differ
 
-    def add_counter(self, moment: float, joules: float) -> None:
-        """A reading of the energy counter. It is ignored if the counter has not moved."""
+    def add_counter(self, moment: float, joules: float, within: float = 0.0) -> None:
+        """A reading of the energy counter, as in `EnergyCurve`. It is ignored if the counter has not moved."""
         if not math.isfinite(joules):
             return
         (seen, counter), self._last = self._last, (moment, joules)
         if not self._readings:
-            self._readings.append(CurvePoint(0.0, moment))
+            self._readings.append(_Reading(moment - within, moment + within, 0.0))
         elif joules != counter:
             last = self._readings[-1]
-            seconds, used = moment - last.moment, joules - counter
+            seconds, used = moment + within - last.begin, joules - counter
             most = self.ceiling * (seconds + self.counter_step)
-            stood = seen - last.moment > self.STILL * self.counter_step
+            stood = seen - last.end > self.STILL * self.counter_step
             is_wrong = stood or not 0 < used <= most  # it stood still, began at 0 again, or jumped
             if is_wrong:
                 used = joules if not stood and 0 <= joules <= most else self._watts * seconds
             is_guess = is_wrong or joules <= most  # or so low that it may have begun at 0 unnoticed
             missed = gap_error(used, seconds + self.counter_step, self.ceiling) if is_guess else 0.0
-            self._readings.append(CurvePoint(last.joules + used, moment, missed=last.missed + missed))
+            read = _Reading(moment - within, moment + within, last.joules + used, last.missed + missed)
+            self._readings.append(read)
             self._watts = used / seconds if seconds > 0 else 0.0
             if len(self._readings) > 2 * self.KEEP:
                 del self._readings[: self.KEEP]
@@ -370,41 +392,34 @@ class CounterCurve:
     @property
     def oldest(self) -> float:
         """Earliest moment that can be asked about, +inf before the first reading."""
-        return self._readings[0].moment if self._readings else math.inf
+        return self._readings[0].end if self._readings else math.inf
 
     def covers(self, moment: float) -> bool:
         """Whether the counter has shown all that was used up to this moment."""
-        return bool(self._readings) and moment + self.counter_step <= self._readings[-1].moment
+        return bool(self._readings) and moment + self.counter_step <= self._readings[-1].begin
 
     def at(self, moment: float) -> CurvePoint:
         """The curve at a covered moment: the line through the readings, within what they allow."""
         step, middle = self.counter_step, moment + self.counter_step / 2  # the counter is half a step late on average
         before, after, shown = self._last_until(moment), self._first_from(moment), self._first_from(moment + step)
-        least = max(before.joules, after.joules - self.ceiling * (after.moment - moment))
-        most = min(shown.joules, before.joules + self.ceiling * (moment - before.moment + step))
+        least = max(before.joules, after.joules - self.ceiling * (after.end - moment))
+        most = min(shown.joules, before.joules + self.ceiling * (moment - before.begin + step))
         if shown.missed > before.missed:  # what was used in between is a guess
-            least, most = before.joules, before.joules + self.ceiling * (moment - before.moment + step)
-        joules = _on_line(self._last_until(middle), self._first_from(middle), middle).joules
+            least, most = before.joules, before.joules + self.ceiling * (moment - before.begin + step)
+        first, second = self._last_until(middle), self._first_from(middle)
+        joules = first.joules + (second.joules - first.joules) * first.share(middle, second)
         joules = min(max(joules, least), most)
-        missed = _on_line(before, after, moment).missed
+        missed = before.missed + (after.missed - before.missed) * before.share(moment, after)
         return CurvePoint(joules, moment, edge=max(most - joules, joules - least), missed=missed)
 
-    def _last_until(self, moment: float) -> CurvePoint:
-        k = bisect_right(self._readings, moment, key=lambda reading: reading.moment)
+    def _last_until(self, moment: float) -> _Reading:
+        k = bisect_right(self._readings, moment, key=lambda reading: reading.end)
         return self._readings[max(k - 1, 0)]
 
-    def _first_from(self, moment: float) -> CurvePoint:
-        k = bisect_left(self._readings, moment, key=lambda reading: reading.moment)
+    def _first_from(self, moment: float) -> _Reading:
+        k = bisect_left(self._readings, moment, key=lambda reading: reading.begin)
         return self._readings[min(k, len(self._readings) - 1)]
 
     def between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
         """Energy between two points of this curve, with the most by which it can be wrong."""
         return estimate(begin, end, begin.edge + end.edge, Source.COUNTER, self.ceiling)
-
-
-def _on_line(begin: CurvePoint, end: CurvePoint, moment: float) -> CurvePoint:
-    """The point at this moment on the line between two others."""
-    seconds = end.moment - begin.moment
-    share = min(max((moment - begin.moment) / seconds, 0.0), 1.0) if seconds > 0 else 1.0
-    joules, missed = (b + (e - b) * share for b, e in ((begin.joules, end.joules), (begin.missed, end.missed)))
-    return CurvePoint(joules, moment, missed=missed)

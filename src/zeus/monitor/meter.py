@@ -236,7 +236,7 @@ class SampledMeter(Meter):
                 self._curve.give_up_on_counter()
             raise
         after = self._clock.now()
-        self._curve.add_counter((before + after) / 2, joules)
+        self._curve.add_counter((before + after) / 2, joules, within=(after - before) / 2)
         self._counter_every = min(30.0, max(1.0, self.COUNTER_COST * (after - before)))
         self._counter_due = after + self._counter_every
 

@@ -179,11 +179,14 @@ def counted(load: list[tuple[float, float]], phase: float, moment: float) -> flo
     return OLD + truth(load, 0.0, max(0.0, math.floor((moment - phase) / 0.1) * 0.1 + phase))
 
 
-def watched(load: list[tuple[float, float]], phase: float, until: float) -> CounterCurve:
-    """A counter that is read every second, and again and again from `until` on, when somebody waits for its energy."""
+def watched(load: list[tuple[float, float]], phase: float, until: float, late: float = 0.0) -> CounterCurve:
+    """A counter that is read every second, and again and again from `until` on, when somebody waits for its energy.
+
+    It is read so many seconds after the middle of the call to the driver, or before.
+    """
     curve, moment = CounterCurve(ceiling=1050.0), 0.0
     while not curve.covers(until):
-        curve.add_counter(moment, counted(load, phase, moment))
+        curve.add_counter(moment, counted(load, phase, max(0.0, moment + late)), abs(late))
         moment = min(moment + 1.0, until + 0.003) if moment < until else moment + 0.005
     return curve
 
@@ -194,15 +197,16 @@ def watched(load: list[tuple[float, float]], phase: float, until: float) -> Coun
     st.floats(0, 0.1),
     st.floats(0, 1),
     st.floats(0, 1),
+    st.sampled_from([-0.2, -0.008, 0.0, 0.008, 0.2]),
 )
 def test_a_counter_without_power_is_right_within_its_bound(
-    parts: list[tuple[float, float]], phase: float, begin: float, length: float
+    parts: list[tuple[float, float]], phase: float, begin: float, length: float, late: float
 ) -> None:
     """Wherever the power changes, also just before a window ends, where the counter does not show it yet."""
     ends = list(accumulate(seconds for seconds, _ in parts))
     load = list(zip([0.0, *ends], [*(watts for _, watts in parts), 300.0], strict=True))
     window = begin * ends[-1], (begin + (1 - begin) * length) * ends[-1]
-    curve = watched(load, phase, window[1])
+    curve = watched(load, phase, window[1], late)
     told = curve.between(*map(curve.at, window))
     assert abs(told.joules - truth(load, *window)) <= told.error + 1e-6
 
