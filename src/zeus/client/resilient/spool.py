@@ -35,7 +35,7 @@ from zeus.job.wire import Json, loads, plain, read
 log = logging.getLogger(__name__)
 
 MESSAGE = re.compile("[0-9]+-[0-9A-Za-z]+[.]json")  # the names of messages; other files are not ours
-VERSION, OLDEST = 4, 3  # of the files: the one that is written, and the oldest that is read
+VERSION = 4  # of the files: the first that was published
 REFUSED_SECONDS = 86_400.0  # how long a service may fail at a message before it counts as refused
 
 
@@ -68,8 +68,8 @@ def message_from_text(text: str, address: str) -> Message:
         InputError: The message is damaged.
     """
     data = loads(text)
-    if data.get("version") not in range(OLDEST, VERSION + 1):
-        raise NewerMessage(f"it has version {data.get('version')!r}; this Zeus reads versions {OLDEST} to {VERSION}.")
+    if data.get("version") != VERSION:
+        raise NewerMessage(f"it has version {data.get('version')!r}; this Zeus reads version {VERSION}.")
     found = read(data, Envelope)
     if found.to != address:
         raise OtherStore(f"it is for {found.to}, not for {address}.")
