@@ -86,16 +86,14 @@ class ResilientJobs:
             return self._see(now, unregistered=void)
 
     def _register(self, spec: JobSpec, void: bool) -> Registered:
-        self._outbox.deliver(self._begin)
-        return self._see(self._call(lambda: self._jobs.register(spec, void=void), self._begin, begins=True))
+        return self._see(self._after(lambda: self._jobs.register(spec, void=void), self._begin, begins=True))
 
     def find(self, job_id: str) -> Registered:
         """A registered job, or one that this machine has seen and whose store is unreachable."""
         seen = self._cache.job(job_id)
         patience = self._begin if seen is None else soon()
         try:
-            self._outbox.deliver(patience)
-            return self._see(self._call(lambda: self._jobs.find(job_id), patience, begins=True))
+            return self._see(self._after(lambda: self._jobs.find(job_id), patience, begins=True))
         except (StoreError, NotKnown) as away:
             if seen is None or (isinstance(away, NotKnown) and not self._cache.runs_alone(job_id)):
                 raise
@@ -126,10 +124,9 @@ class ResilientJobs:
         try:
             if job_id in self._unregistered:
                 self._register(self._now[job_id].spec, self._unregistered[job_id])
-            self._outbox.deliver(self._begin)
             # Even without a key of the caller: a retry after a lost answer must not open a second trial.
             key = key or uuid4().hex
-            trial, now = self._call(lambda: self._jobs.ask(job_id, gpus, stored, max_tries, key=key), self._begin)
+            trial, now = self._after(lambda: self._jobs.ask(job_id, gpus, stored, max_tries, key=key), self._begin)
         except StoreError as away:
             if (known := self._known(job_id)) is None:
                 raise
@@ -168,8 +165,7 @@ class ResilientJobs:
             if ref.number >= ALONE or (cached.trial.ended is not None and not cached.is_accepted):
                 return copy
         try:
-            self._outbox.deliver(soon())
-            record = self._call(lambda: self._jobs.trial(ref), soon())
+            record = self._after(lambda: self._jobs.trial(ref), soon())
         except StoreError:
             if cached is None:
                 raise
@@ -193,8 +189,7 @@ class ResilientJobs:
         cached = self._cached(ref)
         if cached is None or ref.number < ALONE:
             try:
-                self._outbox.deliver(quick())
-                return self._call(lambda: self._jobs.heartbeat(ref, so_far, next_cost, lease=lease), quick())
+                return self._after(lambda: self._jobs.heartbeat(ref, so_far, next_cost, lease=lease), quick())
             except StoreError:
                 if cached is None:
                     raise
@@ -261,7 +256,7 @@ class ResilientJobs:
 
     def record_run(self, run: OfflineRun) -> Trial:
         """As in `JobsApi`. It is never queued: `tell` does that."""
-        return self._call(lambda: self._jobs.record_run(run), soon())
+        return self._outbox.call(lambda: self._jobs.record_run(run), soon())
 
     # ------------------------------------------------------------------ profiles and estimates
 
@@ -282,8 +277,7 @@ class ResilientJobs:
     def knowledge(self, job_id: str, trial: Trial) -> Knowledge:
         """What earlier trials tell about this one's epochs; nothing if the store is unreachable."""
         try:
-            self._outbox.deliver(quick())
-            return self._call(lambda: self._jobs.knowledge(job_id, trial), quick())
+            return self._after(lambda: self._jobs.knowledge(job_id, trial), quick())
         except ZeusError:  # also raised for a trial that began without the store, whose number no service accepts
             return Knowledge()
 
@@ -294,25 +288,22 @@ class ResilientJobs:
         elif is_last:
             self._outbox.send(log, quick())
         else:
-            self._call(lambda: self._jobs.keep_log(log), quick())
+            self._outbox.call(lambda: self._jobs.keep_log(log), quick())
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, generation: str = "") -> None:
-        self._outbox.deliver(soon())
-        self._call(lambda: self._jobs.excuse(job_id, numbers, generation=generation), soon())
+        self._after(lambda: self._jobs.excuse(job_id, numbers, generation=generation), soon())
 
     def profile(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of this key. None if the store is unreachable, so that it is measured again."""
         try:
-            self._outbox.deliver(quick())
-            return self._call(lambda: self._jobs.profile(key), quick())
+            return self._after(lambda: self._jobs.profile(key), quick())
         except StoreError:
             return None
 
     def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
         """All power profiles of a job; none if the store is unreachable or does not know the job yet."""
         try:
-            self._outbox.deliver(quick())
-            return self._call(lambda: self._jobs.profiles(job_id), quick())
+            return self._after(lambda: self._jobs.profiles(job_id), quick())
         except (NotKnown, StoreError):
             return {}
 
@@ -323,57 +314,57 @@ class ResilientJobs:
     # ------------------------------------------------------------------ for `zeus jobs`, whose user waits
 
     def briefs(self) -> list[Json]:
-        return self._after_messages(self._jobs.briefs)
+        return self._for_person(self._jobs.briefs)
 
     def full(self, job_id: str, excerpt: Excerpt = WHOLE) -> Json:
-        return self._after_messages(lambda: self._jobs.full(job_id, excerpt))
+        return self._for_person(lambda: self._jobs.full(job_id, excerpt))
 
     def trials(self, job_id: str, *, newest: int | None = None) -> list[Json]:
-        return self._after_messages(lambda: self._jobs.trials(job_id, newest=newest))
+        return self._for_person(lambda: self._jobs.trials(job_id, newest=newest))
 
     def told_log(self, job_id: str, number: int) -> Json:
-        return self._after_messages(lambda: self._jobs.told_log(job_id, number))
+        return self._for_person(lambda: self._jobs.told_log(job_id, number))
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
-        return self._after_messages(lambda: self._jobs.export(job_ids))
+        return self._for_person(lambda: self._jobs.export(job_ids))
 
     def pulse(self) -> dict[str, str]:
-        return self._after_messages(self._jobs.pulse)
+        return self._for_person(self._jobs.pulse)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
-        return self._after_messages(lambda: self._jobs.import_lines(lines), ONCE)
+        return self._for_person(lambda: self._jobs.import_lines(lines), ONCE)
 
     def forget(self, job_id: str) -> None:
-        self._after_messages(lambda: self._jobs.forget(job_id), ONCE)
+        self._for_person(lambda: self._jobs.forget(job_id), ONCE)
 
     def restart(self, job_id: str, pulse: str | None = None) -> None:
-        self._after_messages(lambda: self._jobs.restart(job_id, pulse), ONCE)
+        self._for_person(lambda: self._jobs.restart(job_id, pulse), ONCE)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
-        self._after_messages(lambda: self._jobs.pardon(job_id, batch_size), ONCE)
+        self._for_person(lambda: self._jobs.pardon(job_id, batch_size), ONCE)
 
     def fleet(self, weeks: int, last: str = "") -> Json:
-        return self._after_messages(lambda: self._jobs.fleet(weeks, last))
+        return self._for_person(lambda: self._jobs.fleet(weeks, last))
 
     def pause(self, job_id: str, *, paused: bool = True) -> None:
-        self._after_messages(lambda: self._jobs.pause(job_id, paused=paused), ONCE)
+        self._for_person(lambda: self._jobs.pause(job_id, paused=paused), ONCE)
 
     def audit(self, job_id: str, *, after: int = 0, most: int = 100) -> Json:
-        return self._after_messages(lambda: self._jobs.audit(job_id, after=after, most=most))
+        return self._for_person(lambda: self._jobs.audit(job_id, after=after, most=most))
 
     def close(self) -> None:
         self._outbox.close()
 
     # ------------------------------------------------------------------ inside
 
-    def _call(self, request: Callable[[], T], patience: Patience, *, begins: bool = False) -> T:
+    def _after(self, request: Callable[[], T], patience: Patience, *, begins: bool = False) -> T:
+        """Call the store after the messages that wait for it. `begins` is as in `Outbox.call`."""
+        self._outbox.deliver(patience)
         return self._outbox.call(request, patience, begins=begins)
 
-    def _after_messages(self, request: Callable[[], T], patience: Patience | None = None) -> T:
-        """Call the store after the messages that wait for it."""
-        patience = patience or look()
-        self._outbox.deliver(patience)
-        return self._call(request, patience, begins=True)
+    def _for_person(self, request: Callable[[], T], patience: Patience | None = None) -> T:
+        """The same for somebody who waits for the answer."""
+        return self._after(request, patience or look(), begins=True)
 
     def _cached(self, ref: TrialRef) -> CachedTrial | None:
         """The local copy of a trial that was opened here, unless its id shows that another trial is meant."""
