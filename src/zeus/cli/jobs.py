@@ -241,9 +241,11 @@ def _trials(count: int | None) -> str:
 
 
 def _pardon(kept: JobsApi, job: str, batch_size: int) -> None:
+    from zeus.client.api import Excerpt
     from zeus.policy.view import Standing
 
-    crashed = [row["batch_size"] for row in kept.full(job)["sizes"] if row["standing"] == Standing.CRASHED]
+    sizes = kept.full(job, Excerpt(tries=0, history=0))["sizes"]
+    crashed = [row["batch_size"] for row in sizes if row["standing"] == Standing.CRASHED]
     if batch_size not in crashed:
         some = f"these have: {crashed}" if crashed else "none has"
         raise InputError(f"job {job!r}: batch size {batch_size} has not crashed; {some}.")

@@ -151,11 +151,12 @@ class _Progress:
         return new
 
     def _open_trials(self) -> list[Json]:
+        from zeus.client.api import Excerpt
         from zeus.client.catalog import open_jobs
 
         jobs = open_jobs()
         try:
-            running: list[Json] = jobs.full(self._job)["running"]
+            running: list[Json] = jobs.full(self._job, Excerpt(tries=0, history=0))["running"]
             return running
         finally:
             jobs.close()
