@@ -120,8 +120,8 @@ class JobDigest(NamedTuple):
     weeks: JobWeeks = JobWeeks()  # empty: not read
 
     @classmethod
-    def of(cls, report: JobReport) -> JobDigest:
-        """The digest of a job, from its trials that ended."""
+    def of(cls, report: JobReport, *, weeks: bool = True) -> JobDigest:
+        """The digest of a job, from its trials that ended. Without `weeks`, this part is not computed."""
         ledger, following = report.settled, report.following
         running, ended = list[TrialRecord](), list[TrialRecord]()
         for kept in report.trials:
@@ -172,7 +172,8 @@ class JobDigest(NamedTuple):
             compared,
             Listing(*(brief[name] for name in LISTED)),
         )
-        return cls(totals, brief, at_last, lately, running, _weeks(report, brief, ended))
+        by_week = _weeks(report, brief, ended) if weeks else JobWeeks()
+        return cls(totals, brief, at_last, lately, running, by_week)
 
     def shown(self, prices: Prices) -> Json:
         """The brief, with what running trials have reported, for a reader who pays these prices."""
@@ -251,7 +252,7 @@ def _weeks(report: JobReport, brief: Json, ended: list[TrialRecord]) -> JobWeeks
 
 def brief(report: JobReport, prices: Prices = NO_PRICES) -> Json:
     """A job as one row in a list of jobs."""
-    return JobDigest.of(report).shown(prices)
+    return JobDigest.of(report, weeks=False).shown(prices)
 
 
 def digest_of(store: Store, job_id: str, states: PolicyStateCache | None = None) -> JobDigest:
