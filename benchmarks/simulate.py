@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from itertools import islice
 from pathlib import Path
 from statistics import median
 
 from harness import TRACES
-from zeus.simulate.baselines import contender
-from zeus.simulate.replay import job_of, replay
+from zeus.simulate.results import charged
 from zeus.simulate.traces.published import load
 from zeus.simulate.workload import Workload
 
@@ -25,14 +23,7 @@ AIM = 20_000  # recurrences per CPU-second
 
 def once(workloads: list[Workload], policy: str, seeds: int) -> int:
     """Replay everything and return the number of recurrences."""
-    recurrences = 0
-    for workload in workloads:
-        who = contender(policy, workload, 0.5)
-        for seed in range(seeds):
-            job = job_of(workload, eta_knob=0.5, beta_knob=2.0, mab_seed=seed)
-            for _ in islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon):
-                recurrences += 1
-    return recurrences
+    return sum(len(charged(workload, policy, seed)) for workload in workloads for seed in range(seeds))
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a Slurm of one's own
 
+from harness import head, row
 from support.served import Served
 from support.slurm import NODES, SlurmCluster, SlurmPlace
 from support.waiting import eventually
@@ -316,12 +317,12 @@ def run(folder: Path) -> Seen:
 
 
 def show(seen: Seen) -> None:
-    print("| task | start | node | recurrence | try | batch size | ending | charged, J | counted by its cards, J |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    counted = ("charged, J", "counted by its cards, J")
+    print(head("task", "start", "node", "recurrence", "try", "batch size", "ending", *counted))
     for one in sorted(seen.trials, key=lambda one: (one["task"], one["start"], one["attempt"])):
         cells = [one[name] for name in ("task", "start", "node", "recurrence", "attempt", "batch_size", "ending")]
         charged = "unknown" if one["charged_joules"] is None else f"{one['charged_joules']:.0f}"
-        print(f"| {' | '.join(map(str, cells))} | {charged} | {one['counted_joules']:.0f} |")
+        print(row(*cells, charged, f"{one['counted_joules']:.0f}"))
     print(f"\nSum: {seen.charged_joules:.0f} J charged, {seen.counted_joules:.0f} J counted by the scripts' cards.")
     print(f"All cards since the start, idle or not: {seen.cards_joules:.0f} J.\n")
     for task in seen.tasks:

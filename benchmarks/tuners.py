@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import head, row
 from zeus.cost import CostModel
 from zeus.device.find import machine
 from zeus.tuning.measured_trial import MeasuredTrial
@@ -143,11 +144,9 @@ def compare(name: str, search: Callable[..., Searched], trials: int, eta: float,
     for label, one in (("without Zeus", off), ("with Zeus", on)):
         energy, time = one.joules / off.joules - 1, one.seconds / off.seconds - 1
         price = cost(one.joules, one.seconds) / cost(off.joules, off.seconds) - 1
-        print(
-            f"| {name} | {label} | {one.joules / 3.6e6:.3f} kWh | {one.seconds / 3600:.2f} h | {100 * energy:+.1f} % | "
-            f"{100 * time:+.1f} % | {100 * price:+.1f} % | {one.ended} of {trials} | {one.best:.4f} |",
-            flush=True,
-        )
+        used_up = f"{one.joules / 3.6e6:.3f} kWh", f"{one.seconds / 3600:.2f} h"
+        changes = (f"{100 * change:+.1f} %" for change in (energy, time, price))
+        print(row(name, label, *used_up, *changes, f"{one.ended} of {trials}", f"{one.best:.4f}"), flush=True)
 
 
 def main() -> None:
@@ -162,8 +161,7 @@ def main() -> None:
         os.environ["ZEUS_GPU"] = args.gpu
         os.environ["ZEUS_VIRTUAL_STATE"] = str(folder / "cards")
         os.environ["ZEUS_KEEPER_STATE"] = str(folder / "keeper")
-        print("| tuner | | energy | time | energy | time | cost | ended early | best accuracy |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        print(head("tuner", "", "energy", "time", "energy", "time", "cost", "ended early", "best accuracy"))
         if args.only != "ray":
             compare("Optuna", with_optuna, args.trials, args.eta, folder)
         if args.only != "optuna":

@@ -12,7 +12,6 @@ import argparse
 import csv
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -20,8 +19,7 @@ from workloads import TASKS
 
 from zeus.cost import CostModel
 from zeus.simulate import regret
-from zeus.simulate.baselines import contender
-from zeus.simulate.replay import job_of, replay
+from zeus.simulate.results import charged
 from zeus.simulate.traces.published import TRAINING, load
 from zeus.simulate.traces.rows import POWER_COLUMNS, TRAINING_COLUMNS
 
@@ -123,9 +121,7 @@ def regrets(folder: Path, seeds: int, recurrences: int) -> None:
             for policy in ("paper", "structured", "default"):
                 sums = []
                 for seed in range(seeds):
-                    who = contender(policy, one, ETA)
-                    job = job_of(one, eta_knob=ETA, mab_seed=seed)
-                    past = islice(replay(one, who.policy, job, seed, limits=who.limits), recurrences)
+                    past = charged(one, policy, seed, eta=ETA, recurrences=recurrences)
                     sums.append(regret.cumulative([r.cost for r in past], least) / least)
                 means.append(f"{fmean(sums):.2f} ± {stdev(sums) / seeds**0.5:.2f}")
             print(f"| {name} | {size} | {shown} | " + " | ".join(means) + " |", flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, overload
@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from zeus.device.virtual import presets
 from zeus.errors import InputError
-from zeus.job import JobSpec
 from zeus.policy.registry import find_policy
 from zeus.simulate.drift import capriccio, tweet_model
-from zeus.simulate.replay import ReplayedRecurrence, job_of, replay_each
+from zeus.simulate.replay import job_of, replay_each
 from zeus.simulate.virtual import profile
 from zeus.simulate.workload import Workload
 
@@ -66,21 +65,15 @@ def run(
     if not workloads:
         raise InputError("no slices given: at least one is needed.")
     job = job_of(workloads[0][1], eta_knob=eta, beta_knob=beta, window_size=window)
+    steps = replay_each((workload for _, workload in workloads), find_policy(policy), job, seed)
     rows = []
-    for number, (label, one) in enumerate(_recurrences(workloads, policy, job, seed), start=1):
+    for number, ((label, _), one) in enumerate(zip(workloads, steps, strict=True), start=1):
         size, watts = one.choice
         rows.append(
             DriftRow(number, label, size, watts, len(one.tries), one.converged, one.joules, one.seconds, one.cost)
         )
         progress(1)
     return rows
-
-
-def _recurrences(
-    workloads: Sequence[tuple[str, Workload]], policy: str, job: JobSpec, seed: int
-) -> Iterator[tuple[str, ReplayedRecurrence]]:
-    steps = replay_each((workload for _, workload in workloads), find_policy(policy), job, seed)
-    return zip((label for label, _ in workloads), steps, strict=True)
 
 
 # ---------------------------------------------------------------------- (a) tables that shift
