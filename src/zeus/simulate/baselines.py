@@ -155,17 +155,24 @@ def names() -> list[str]:
 
 def check(name: str) -> None:
     """Raise InputError unless a contender has this name, or the name is `module:Class` of a policy."""
-    if is_path(name) and name not in names():
-        find_policy(name)
-    elif name not in names():
-        raise InputError(f"unknown policy {name!r}. {suggest(name, names())}")
+    if name not in OWN and name != POLLUX:
+        _policy(name)
 
 
 def contender(name: str, workload: Workload, eta: float) -> Contender:
-    check(name)
     if name == POLLUX:
         raise InputError(
             "pollux changes the batch size during a run and learns nothing between recurrences. Only `zeus simulate` "
             "can replay it."
         )
-    return OWN[name](workload, eta) if name in OWN else Contender(find_policy(name))
+    return OWN[name](workload, eta) if name in OWN else Contender(_policy(name))
+
+
+def _policy(name: str) -> Policy[Any]:
+    """As `find_policy`. All names are only looked up if there is none of this one: that takes milliseconds."""
+    try:
+        return find_policy(name)
+    except InputError:
+        if is_path(name) or name in names():
+            raise
+        raise InputError(f"unknown policy {name!r}. {suggest(name, names())}") from None

@@ -390,6 +390,13 @@ def test_a_contender_is_found_by_name() -> None:
         baselines.contender("papre", SMALL, 0.5)
 
 
+@pytest.mark.parametrize("name", ["paper", "structured", "default", "grid"])
+def test_a_contender_is_made_without_a_look_at_what_is_installed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster makes one for each of its groups, and a look takes milliseconds."""
+    monkeypatch.setattr("zeus.policy.registry.installed", None)
+    assert baselines.contender(name, SMALL, 0.5).policy.name == name
+
+
 def test_a_policy_that_names_no_limit_is_not_replayed_as_if_it_did() -> None:
     from zeus.simulate.limit_plans import LimitFromPolicy
 
