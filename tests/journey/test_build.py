@@ -40,8 +40,8 @@ ENDINGS = {".pyc", ".db", ".sqlite", ".csv", ".log", ".so", ".whl"}
 # The name under which a distribution is imported, where it is another.
 IMPORTED_AS = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "pillow": "PIL", "pyyaml": "yaml"}
 BROUGHT_BY = {"pytorch_lightning": "lightning"}  # the same callbacks under the name of the older package
-# Declared though nothing in src imports it: transformers loads its trainer's back end.
-LOADED_BY_OTHERS = {"accelerate", "pyarrow"}
+# Declared though nothing in src imports it: transformers loads its trainer's back end, and the page plotly's script.
+LOADED_BY_OTHERS = {"accelerate", "plotly", "pyarrow"}
 # Extras whose packages the modules below a folder may import. Elsewhere only the core's are sure to be there.
 EXTRAS_OF = {
     "cli/demo": ("torch",),
