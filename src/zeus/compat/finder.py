@@ -44,7 +44,7 @@ FOUND = {  # old module: where its names are now
 INSTEAD = {  # old module and all below it, or a name in a module that is found: what to use
     "zeus._legacy": "use `zeus simulate` and `zeus reproduce`, which replay the traces of the paper",
     "zeus.device.common": "use `zeus env`, which says whether this user can set limits",
-    "zeus.device.cpu.get_current_cpu_index": "a CPU window measures all packages; /proc/self/stat names the CPU in use",
+    "zeus.device.cpu.get_current_cpu_index": "look up the core in /proc/self/stat",
     "zeus.device.soc.apple": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.device.soc.jetson": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.monitor.power_streaming": "use `zeus monitor --prometheus PORT` on each node, or `zeus monitor --json`",

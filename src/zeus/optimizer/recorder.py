@@ -64,7 +64,7 @@ class Recorder:
     Args:
         monitor: Measures the GPUs of this rank.
         group: The ranks that train together.
-        listener: Hears of each segment. A method; it does not keep its object alive.
+        listener: Is called with each segment. A method; the recorder does not keep its object alive.
         include: Whose energy counts.
         is_trial: Whether this records a trial. Only one trial at a time is measured on the same GPUs: the latest.
     """
@@ -145,7 +145,7 @@ class Recorder:
         return 0 if self._window is None or self.is_whole else self._window.steps - self._cut_at
 
     def step(self) -> None:
-        """A training step has ended. Whoever measures the same GPUs counts it, even if this recorder is idle."""
+        """A training step has ended. All recorders of the same GPUs count it, even if this one is idle."""
         self.sees_steps = True
         if self.state is State.DISPLACED:
             self._queue.append(_Segment(Kind.STEP, 1, ()))
