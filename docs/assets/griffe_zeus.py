@@ -33,14 +33,14 @@ def _edit(place: Place) -> None:
             continue
         if member.is_attribute and member.docstring is None:
             _describe_by_comment(member)
-        if member.is_attribute and "instance-attribute" in member.labels:
-            member.value = None  # how a constructor computes it is nobody's business
         if _says_nothing(name, member, place):
             del place.members[name]
         elif member.is_module or member.is_class:
             _edit(member)
         else:
             _fence_doctests(member)
+            if member.labels & {"instance-attribute", "class-attribute"} == {"instance-attribute"}:
+                member.value = None  # how a constructor computes it is nobody's business
 
 
 def _fence_doctests(thing: griffe.Object) -> None:
