@@ -56,6 +56,19 @@ class Sample(msgspec.Struct, frozen=True):
             self.squares + other.squares + off * off * self.count * other.count / count,
         )
 
+    def without(self, earlier: Sample) -> Sample:
+        """The observations that are not in an earlier sample: what `merge` added to it.
+
+        >>> Sample.of([1.0, 3.0, 5.0, 6.0]).without(Sample.of([1.0, 3.0]))
+        Sample(count=2, mean=5.5, squares=0.5)
+        """
+        count = self.count - earlier.count
+        if not count:
+            return Sample()
+        mean = self.mean + (self.mean - earlier.mean) * earlier.count / count
+        between = (mean - earlier.mean) ** 2 * earlier.count * count / self.count
+        return Sample(count, mean, max(0.0, self.squares - earlier.squares - between))
+
     def scale(self, factor: float) -> Sample:
         return Sample(self.count, self.mean * factor, self.squares * factor * factor)
 

@@ -23,7 +23,7 @@ from zeus.policy.structured.state import StructuredState
 HORIZON = 10.0  # recurrences in which a better size must pay back its exploration
 OVERDUE = 0.5  # recurrences for which a possible missed saving counts, for each since a size that converged last ran
 NEVER_RAN = 2.0  # the same for a neighbour of the best size that never converged
-REACH = 2.0  # octaves around the best size within which sizes are explored
+REACH = 4.0  # sizes that are so many times the best size, or its part, are explored
 AT_ONCE = 2  # explorations running at the same time
 EARLY = 1  # the same, before any size has reached the target and runs have a bound
 MODEST, MOST = 0.6, 0.95  # a stated chance: the power of its odds, because no model is sure of itself; and the largest
@@ -74,13 +74,16 @@ class StructuredPolicy:
     def keep_going(self, state: StructuredState, trial: Trial, epochs: int, cost: float) -> bool:
         if epochs >= state.job.max_epochs:
             return False
-        limit, arm, model = trial.decision.cost_limit, state.arms.get(trial.batch_size), trial.ask.gpu_model
+        limit, size, model = trial.decision.cost_limit, trial.batch_size, trial.ask.gpu_model
         if limit is None:
             return True
-        if not epochs or arm is None or not state.converged:  # nothing to compare with, as after a revision
+        if not epochs or size not in state.job.batch_sizes or not state.converged:  # nothing to compare with
             return fits(cost, limit)
+        arm = state.arm(size)
         best = state.best(model, state.usable(model) or [arm])
-        return arm == best or (fits(cost, limit) and _goes_on(state, model, arm, best, epochs))
+        if arm == best or not fits(cost, limit):
+            return arm == best
+        return _worth(state, model, arm, best, epochs, HORIZON, _overdue(state, arm, best)).value >= 0
 
 
 def _explore_or_not(
@@ -111,9 +114,9 @@ def _most_worth(
     horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
     alone = not others and not failed
     open_arms = {one.arm for one in state.running.values()}
-    octaves, found = state.octaves, []
+    sizes, found = state.job.batch_sizes, []
     for arm in open_to:
-        near = abs(arm - best) == 1 or abs(octaves[arm] - octaves[best]) <= REACH + 1e-9
+        near = abs(arm - best) == 1 or 1 / REACH <= sizes[arm] / sizes[best] <= REACH
         if near and arm != best and arm not in failed and arm not in others:
             overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
             found.append(_worth(state, model, arm, best, 0, horizon, overdue))
@@ -125,7 +128,8 @@ def _worth(state: StructuredState, model: str, arm: int, best: int, done: int, h
     """V = max(H E[G(δ, s)], O E[G(δ, S)]) - price: the value of the rest of a run after `done` epochs (0: its launch).
 
     H G(δ, s) is the saving over the horizon that is expected if one run may move the belief by s. O G(δ, S) is what was
-    missed since the size last ran, if its cost is known only up to S. E is the mean over the shapes of the curve.
+    missed since the size last ran, if its cost is known only up to S. E is the mean over the shapes of the curve. The
+    price is E[cost of the rest of a run | `done` epochs were not enough] / C - 1.
     """
     belief, costs, noise = state.lessons.belief, state.epoch_costs(model), state.lessons.noise
     usual = state.log_cost(best, model)
@@ -133,37 +137,22 @@ def _worth(state: StructuredState, model: str, arm: int, best: int, done: int, h
     besides = delta - (belief.mean[arm] - belief.mean[best])  # all of δ but the difference in epochs
     cost_variance = costs.apart(arm, best)
     taught = missed = chance = spreads = 0.0
-    for part in belief.parts:
-        mean, var, shared = part.between(arm, best)
-        moved = max(shared, 0.0) ** 2 / (part.cov.item(arm, arm) + noise)
+    for odds, mean, var, shared, own in belief.between(arm, best):
         spread = math.sqrt(var + cost_variance)
-        spreads += part.odds * (var + (mean + besides - delta) ** 2)
-        taught += part.odds * gain(mean + besides, math.sqrt(moved + cost_variance))
-        missed += part.odds * gain(mean + besides, spread)
-        chance += part.odds * cdf(-(mean + besides) / max(spread, 1e-9))
+        spreads += odds * (var + (mean + besides - delta) ** 2)
+        moved = max(shared, 0.0) ** 2 / (own + noise)
+        taught += odds * gain(mean + besides, math.sqrt(moved + cost_variance))
+        missed += odds * gain(mean + besides, spread)
+        chance += odds * cdf(-(mean + besides) / max(spread, 1e-9))
     deviation = math.sqrt(spreads + cost_variance + noise)
-    price = _price(state, arm, best, delta, deviation, exp(costs.mean[arm] - usual), done)
+    epoch = exp(costs.mean[arm] - usual)
+    # A launch is priced as if the run needs more than one epoch, or else its rest could cost more after the first.
+    least = max(done, 1) * epoch if state.converged else 0.0
+    # Luck alone may break a close bound; and where little is known, as of a distant neighbour, it limits the loss.
+    most = state.job.beta if arm in state.converged or abs(arm - best) == 1 else math.inf
+    price = beyond(delta, deviation, least, most) - done * epoch - 1
     value = max(horizon * taught, overdue * missed) - price
     return Worth(arm, value, price, chance, missed / max(chance, 1e-12), horizon * taught <= price)
-
-
-def _price(
-    state: StructuredState, arm: int, best: int, delta: float, deviation: float, epoch_cost: float, done: int
-) -> float:
-    """E[cost of the rest of a run | `done` epochs were not enough] / C - 1.
-
-    A launch is priced as if the run needs more than one epoch. Otherwise the rest could cost more after the first epoch
-    than the whole run did before it.
-    """
-    least = max(done, 1) * epoch_cost if state.converged else 0.0
-    # Luck alone may break a close bound; and where little is known, as of a distant neighbour, it limits the loss.
-    bounded = arm in state.converged or abs(arm - best) == 1
-    return beyond(delta, deviation, least, state.job.beta if bounded else math.inf) - done * epoch_cost - 1
-
-
-def _goes_on(state: StructuredState, model: str, arm: int, best: int, done: int) -> bool:
-    """Whether the rest of a run is worth its price after `done` epochs."""
-    return _worth(state, model, arm, best, done, HORIZON, _overdue(state, arm, best)).value >= 0
 
 
 def _overdue(state: StructuredState, arm: int, best: int) -> float:
@@ -203,8 +192,8 @@ def _first(state: StructuredState, model: str, usable: list[int], home: int) -> 
 
     def expected(arm: int) -> float:
         """E[cost] over that of `home`. The less is known about a size, the more its epochs may be."""
-        beside = ((part.odds, *part.between(arm, home)) for part in state.lessons.belief.parts)
-        return sum(odds * exp(mean + var / 2) for odds, mean, var, _ in beside) * exp(known[arm] - known[home])
+        epochs = sum(odds * exp(mean + var / 2) for odds, mean, var, _, _ in state.lessons.belief.between(arm, home))
+        return epochs * exp(known[arm].mean - known[home].mean)
 
     open_to = [arm for arm in usable if arm in known and sizes[arm] in state.job.first_sizes]
     arm = min(open_to, key=expected) if home in open_to else home

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -18,15 +19,16 @@ from zeus.cost import Use
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.ledger.charge import charge, cost_of
 from zeus.policy.common import Running, check_order, one_ended
-from zeus.policy.structured import curve
-from zeus.policy.structured.curve import Belief, Prior
-from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons
-from zeus.policy.structured.normal import above, exp
+from zeus.policy.structured.curve import EPOCH_COST, Belief, Estimate, learn, prior
+from zeus.policy.structured.drift import THRESHOLD, Lessons
+from zeus.policy.structured.normal import exp
 
 EXACT = 1e-6  # variance of a profiled log EpochCost
 STALE = 0.2  # difference in log EpochCost above which a profile must have been measured with other data
 MEMORY = 4  # runs of a size over which the share that missed the target is averaged
 WAITING, WORKING = 0.1, 0.4  # shares of MAXPOWER: a GPU that only waits draws the first, a busy one at least the second
+
+Costs: TypeAlias = Mapping[str, Mapping[int, Estimate]]
 
 
 class StructuredState(msgspec.Struct, frozen=True, dict=True):
@@ -35,7 +37,7 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
     job: JobSpec
     lessons: Lessons
     sequence: int = 0
-    costs: Mapping[str, Mapping[int, float]] = {}  # log EpochCost, by GPU model and arm
+    costs: Costs = {}  # log EpochCost, by GPU model and arm
     slopes: Mapping[str, float] = {}  # expected of log EpochCost, per octave, by GPU model
     curves: Mapping[str, Belief] = {}  # derived from `costs` and `slopes`
     crashed: frozenset[tuple[str, int]] = frozenset()
@@ -54,15 +56,9 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
 
     # ------------------------------------------------------------------ queries
 
-    @property
-    def octaves(self) -> tuple[float, ...]:
-        """log2 of each size."""
-        return curve.octaves(self.job.batch_sizes)
-
-    @property
-    def arms(self) -> Mapping[int, int]:
-        """The index of each size."""
-        return _arms(self.job.batch_sizes)
+    def arm(self, size: int) -> int:
+        """The index of a size."""
+        return self.job.batch_sizes.index(size)
 
     @property
     def converged(self) -> Mapping[int, int]:
@@ -113,18 +109,17 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
         """The converged arm with the lowest believed cost; if none converged, the arm nearest to the default."""
         known = [arm for arm in usable if arm in self.converged]
         if known:
-            return min(known, key=lambda arm: (self.log_cost(arm, gpu_model), arm))
-        home = self.arms[self.job.default_batch_size]
-        return min(
-            usable, key=lambda arm: (self.missed.get(arm, 0.0), abs(self.octaves[arm] - self.octaves[home]), arm)
-        )
+            epochs, costs = self._log_epochs, self.epoch_costs(gpu_model).mean
+            return min(known, key=lambda arm: (epochs[arm] + costs[arm], arm))
+        default, sizes = self.job.default_batch_size, self.job.batch_sizes
+        return min(usable, key=lambda arm: (self.missed.get(arm, 0.0), abs(math.log(sizes[arm] / default)), arm))
 
     # ------------------------------------------------------------------ events
 
     def observe(self, event: Event) -> StructuredState:
         """The state after the next event of the job's history."""
         check_order(self.job, self.sequence, event)
-        if event.batch_size not in self.arms:  # from before the job's sizes were revised
+        if event.batch_size not in self.job.batch_sizes:  # from before the job's sizes were revised
             return replace(self, sequence=event.sequence, ended=self.ended + _reached(event))
         match event:
             case Profiled():
@@ -133,86 +128,73 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
                 now = replace(self, sequence=event.sequence, slopes=slopes)
                 return now._profiled(event.gpu_model, event.batch_size, epoch)
             case Pardoned():
-                arm = self.arms[event.batch_size]
+                arm = self.arm(event.batch_size)
                 crashed = frozenset(one for one in self.crashed if one[1] != arm)
                 return replace(self, sequence=event.sequence, crashed=crashed)
             case Trial():
                 return replace(self, sequence=event.sequence)._trial(event)
 
     def _profiled(self, gpu_model: str, size: int, cost: float) -> StructuredState:
-        costs = {**self.costs, gpu_model: {**self.costs.get(gpu_model, {}), self.arms[size]: math.log(cost)}}
+        known = {**self.costs.get(gpu_model, {}), self.arm(size): Estimate(math.log(cost), EXACT)}
+        costs = {**self.costs, gpu_model: known}
         curves = {one: _epoch_costs(self.job, costs, one, self.slopes.get(one, 0.0)) for one in costs}
         return replace(self, costs=costs, curves=curves)
 
     def _trial(self, trial: Trial) -> StructuredState:
         if trial.ending is Ending.OPEN:
-            return replace(self, running={**self.running, trial.number: self._launch(trial)})
+            arm = self.arm(trial.batch_size)
+            explores = trial.decision.phase is Phase.EXPLORING or trial.decision.cost_limit is not None
+            begun = Running(arm, explores, trial.ask.gpu_model, self.lessons.expected(arm))
+            return replace(self, running={**self.running, trial.number: begun})
         if trial.outcome is None or trial.ending is Ending.LOST:
             return replace(self, running={n: one for n, one in self.running.items() if n != trial.number})
-        ended = self.ended + _reached(trial)
-        told = trial.outcome.epochs > 1 or ended > self.ended  # one epoch tells only what an epoch costs
-        ran = {**self.ran, self.arms[trial.batch_size]: ended} if told else self.ran
-        now = replace(
-            self._learn(trial, trial.outcome), running=one_ended(self.running, trial.number), ended=ended, ran=ran
-        )
-        return now if now.lessons.alarms == self.lessons.alarms else replace(now, alarmed=ended)
+        return self._ended(trial, trial.outcome)
 
-    def _launch(self, trial: Trial) -> Running:
-        arm = self.arms[trial.batch_size]
-        explores = trial.decision.phase is Phase.EXPLORING or trial.decision.cost_limit is not None
-        return Running(arm, explores, trial.ask.gpu_model, self.lessons.expected(arm))
-
-    def _learn(self, trial: Trial, outcome: Outcome) -> StructuredState:
-        arm, model, recurrence = self.arms[trial.batch_size], trial.ask.gpu_model, trial.ask.recurrence
-        failed = {r: arms for r, arms in self.failed.items() if r != recurrence}
+    def _ended(self, trial: Trial, outcome: Outcome) -> StructuredState:
+        arm, model, recurrence = self.arm(trial.batch_size), trial.ask.gpu_model, trial.ask.recurrence
         converged = outcome.ending is Ending.CONVERGED
+        ended = self.ended + converged
+        failed = {r: arms for r, arms in self.failed.items() if r != recurrence}
         if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
             failed[recurrence] = (*self.failed.get(recurrence, ()), arm)
-        now = replace(self, failed=failed)
+        told = outcome.epochs > 1 or converged  # one epoch tells only what an epoch costs
+        now = replace(
+            self,
+            running=one_ended(self.running, trial.number),
+            failed=failed,
+            ended=ended,
+            ran={**self.ran, arm: ended} if told else self.ran,
+        )
         if outcome.ending is Ending.CRASHED:
             return replace(now, crashed=self.crashed | {(model, arm)})
         cost = cost_of(trial, self.job.eta_knob)
         epoch = cost / outcome.epochs if cost is not None and outcome.epochs else outcome.next_epoch_cost
         if epoch and self._is_news(model, arm, epoch, outcome.epochs):
             now = now._profiled(model, trial.batch_size, epoch)
+        missed = self.missed.get(arm, 0.0)
         if converged:
             begun = self.running.get(trial.number)
-            lesson = Lesson(arm, math.log(outcome.epochs))
-            now = now._taught(self.lessons.add(lesson, begun.expected if begun else None))
-            if arm in now.missed:
-                now = replace(now, missed={**now.missed, arm: now.missed[arm] * (1 - 1 / MEMORY)})
-            return now
+            lessons = self.lessons.converged(arm, outcome.epochs, begun.expected if begun else None)
+            if lessons.alarms > self.lessons.alarms:  # sizes that missed the target get another chance
+                return replace(now, lessons=lessons, missed={}, alarmed=ended)
+            faded = {**self.missed, arm: missed * (1 - 1 / MEMORY)} if missed else self.missed
+            return replace(now, lessons=lessons, missed=faded)
         if not outcome.epochs:
             return now
         if outcome.ending is Ending.NOT_CONVERGED:
-            now = replace(now, missed={**self.missed, arm: self.missed.get(arm, 0.0) + 1})
-        belief = self.lessons.belief
-        least = above(belief.mean[arm], belief.var[arm], self.lessons.noise, math.log(outcome.epochs))
-        if least is None:
-            return now
-        value, doubt = least
-        return now._taught(self.lessons.add(Lesson(arm, value, 2 ** round(math.log2(doubt), 1))))
+            now = replace(now, missed={**self.missed, arm: missed + 1})
+        return replace(now, lessons=self.lessons.stopped(arm, outcome.epochs))
 
     def _is_news(self, model: str, arm: int, epoch: float, epochs: int) -> bool:
         """Whether a run changes what an epoch costs: it was unknown, or the profile is off by more than STALE."""
         known = self.costs.get(model, {}).get(arm)
         if known is not None and not self.ended and self.job.start == "profiled":
             return False  # the cost of the first run holds that of profiling
-        return known is None or (epochs > 1 and abs(math.log(epoch) - known) > STALE)
-
-    def _taught(self, lessons: Lessons) -> StructuredState:
-        """The state with these lessons. If they raised the alarm, sizes that missed the target get another chance."""
-        missed = self.missed if lessons.alarms == self.lessons.alarms else {}
-        return replace(self, lessons=lessons, missed=missed)
+        return known is None or (epochs > 1 and abs(math.log(epoch) - known.mean) > STALE)
 
 
 def _reached(event: Event) -> bool:
     return isinstance(event, Trial) and event.outcome is not None and event.outcome.ending is Ending.CONVERGED
-
-
-@lru_cache(maxsize=256)
-def _arms(sizes: tuple[int, ...]) -> Mapping[int, int]:
-    return {size: arm for arm, size in enumerate(sizes)}
 
 
 def _slope(first: Profiled) -> float:
@@ -222,17 +204,11 @@ def _slope(first: Profiled) -> float:
     return round(-math.log(2) * min(max(waits, 0.0), 1.0), 2)
 
 
-def _epoch_costs(job: JobSpec, costs: Mapping[str, Mapping[int, float]], gpu_model: str, slope: float) -> Belief:
-    before = curve.prior(job.batch_sizes, job.default_batch_size, curve.EPOCH_COST, slope)
+def _epoch_costs(job: JobSpec, costs: Costs, gpu_model: str, slope: float) -> Belief:
+    """The belief about log EpochCost(b) on a GPU model. It begins with the curve of the model that is known best."""
+    before = prior(job.batch_sizes, job.default_batch_size, EPOCH_COST, slope)
     own = costs.get(gpu_model, {})
-    others = [model for model in sorted(costs) if model != gpu_model and len(costs[model]) > len(own)]
-    if others:
-        most = max(others, key=lambda model: len(costs[model]))
-        there = _known(before, costs[most]).mean
-        before = replace(before, means=np.array([there] * len(before.means)))
-    return _known(before, own)
-
-
-def _known(before: Prior, known: Mapping[int, float]) -> Belief:
-    arms = sorted(known)
-    return curve.learn(before, arms, [known[arm] for arm in arms], [EXACT] * len(arms))
+    most = max(costs.values(), key=len, default=own)
+    if len(most) > len(own):
+        before = replace(before, means=np.array([learn(before, most).mean] * len(before.means)))
+    return learn(before, own)

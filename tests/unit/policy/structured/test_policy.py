@@ -20,7 +20,7 @@ from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.policy.common import Running
 from zeus.policy.registry import find_policy
 from zeus.policy.structured import curve, normal, policy
-from zeus.policy.structured.drift import Lesson, Lessons
+from zeus.policy.structured.drift import Lessons
 from zeus.policy.structured.state import StructuredState
 
 OURS = find_policy("structured")
@@ -101,7 +101,7 @@ def test_what_has_just_been_launched_is_not_stopped_unless_something_was_learnt(
     launched: list[tuple[StructuredState, Trial]],
 ) -> None:
     for state, trial in launched:
-        arm = state.arms[trial.batch_size]
+        arm = state.arm(trial.batch_size)
         epoch = math.exp(state.epoch_costs("").mean[arm])
         assert OURS.keep_going(state, trial, 0, epoch)
         if arm in state.costs.get("", {}):  # where it is not known, the first epoch tells what one costs
@@ -135,7 +135,7 @@ def test_no_size_is_offered_under_a_bound_that_one_epoch_of_it_is_believed_to_br
 ) -> None:
     """Where nothing of a size was profiled, the curve of epoch costs says what one is believed to cost."""
     for state, trial in data.draw(bounded_asks(find_policy(name))):
-        believed = state.epoch_costs(trial.ask.gpu_model).mean[state.arms[trial.batch_size]]
+        believed = state.epoch_costs(trial.ask.gpu_model).mean[state.arm(trial.batch_size)]
         assert fits(math.exp(believed), trial.decision.cost_limit)
 
 
@@ -510,7 +510,7 @@ def test_a_profile_holds_until_a_run_shows_that_an_epoch_costs_otherwise() -> No
     def after(cost: float) -> float:
         trial = replace(told.ask(), decision=Decision(32, Phase.SAMPLING, ""))
         told.observe(trial.end(told.next(), converged(cost, 10)))
-        return math.exp(told.state.epoch_costs("").mean[told.state.arms[32]])
+        return math.exp(told.state.epoch_costs("").mean[told.state.arm(32)])
 
     assert after(1.1 * 100) == pytest.approx(10.0, rel=1e-3)  # the machine was busy, or the run profiled
     assert after(2.0 * 100) == pytest.approx(20.0, rel=1e-3)  # twice as many samples
@@ -521,26 +521,26 @@ def test_a_profile_holds_until_a_run_shows_that_an_epoch_costs_otherwise() -> No
 
 def drift(lessons: Lessons, epochs: float, times: int) -> Lessons:
     for _ in range(times):
-        lessons = lessons.add(Lesson(0, math.log(epochs)), lessons.expected(0))
+        lessons = lessons.converged(0, epochs, lessons.expected(0))
     return lessons
 
 
 def test_a_change_rings_the_alarm_and_what_was_learnt_before_counts_less() -> None:
-    steady = drift(Lessons((8, 16), 8).add(Lesson(0, math.log(10))), 10, 20)
+    steady = drift(Lessons((8, 16), 8).converged(0, 10), 10, 20)
     assert steady.alarms == 0
     changed = drift(steady, 25, 6)
     assert changed.alarms >= 1
     assert math.exp(changed.belief.mean[0]) > 20
     deaf = steady
     for _ in range(6):
-        deaf = deaf.add(Lesson(0, math.log(25)))
+        deaf = deaf.converged(0, 25)
     assert changed.belief.mean[0] > deaf.belief.mean[0]
     assert drift(replace(steady, threshold=math.inf), 25, 6).alarms == 0
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 25), (25, 10)])
 def test_the_alarm_rings_whether_a_job_comes_to_need_more_epochs_or_fewer(before: int, after: int) -> None:
-    steady = drift(Lessons((8, 16), 8).add(Lesson(0, math.log(before))), before, 20)
+    steady = drift(Lessons((8, 16), 8).converged(0, before), before, 20)
     changed = drift(steady, after, 6)
     assert (steady.alarms, changed.alarms) == (0, 1)
     assert math.exp(changed.belief.mean[0]) == pytest.approx(after, rel=0.2)
@@ -560,28 +560,28 @@ def test_when_the_alarm_rings_a_size_that_missed_the_target_gets_another_chance(
     for _ in range(10):
         run(32, converged(100.0, 10))
     run(64, NOT_CONVERGED)
-    assert told.state.is_dead(told.state.arms[64])
+    assert told.state.is_dead(told.state.arm(64))
     for _ in range(10):
         run(32, converged(300.0, 30))
     assert told.state.lessons.alarms == 1
-    assert not told.state.is_dead(told.state.arms[64])
+    assert not told.state.is_dead(told.state.arm(64))
 
 
 def test_what_its_neighbours_make_believe_of_a_size_raises_no_alarm() -> None:
     lessons = Lessons((8, 16, 32), 16)
     for arm, epochs in ((1, 10), (0, 500), (2, 500)):
-        lessons = lessons.add(Lesson(arm, math.log(epochs)))
+        lessons = lessons.converged(arm, epochs)
     for _ in range(20):
-        lessons = lessons.add(Lesson(1, math.log(10)), lessons.expected(1))
+        lessons = lessons.converged(1, 10, lessons.expected(1))
     assert lessons.alarms == 0
 
 
 def test_one_steady_size_does_not_make_a_run_of_another_certain() -> None:
     few, many = (Lessons((8, 16), 8) for _ in range(2))
     for _ in range(8):
-        few = few.add(Lesson(0, 1.0))
+        few = few.converged(0, 3)
     for _ in range(200):
-        many = many.add(Lesson(0, 1.0))
+        many = many.converged(0, 3)
     assert many.noise == pytest.approx(few.noise)
 
 
@@ -590,24 +590,27 @@ def test_noise_of_a_steady_job_hardly_ever_rings_it() -> None:
     for _ in range(20):
         lessons = Lessons((8, 16), 8)
         for _ in range(100):
-            lessons = lessons.add(Lesson(0, 3 + chance.gauss(0, 0.1)), lessons.expected(0))
+            lessons = lessons.converged(0, 20 * math.exp(chance.gauss(0, 0.1)), lessons.expected(0))
         rings += lessons.alarms
     assert rings <= 6
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 5)), max_size=30), st.integers(1, 4))
-def test_with_a_window_only_the_most_recent_runs_of_a_size_count(seen: list[tuple[int, float]], window: int) -> None:
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 150)), max_size=30), st.integers(1, 4))
+def test_with_a_window_only_the_most_recent_runs_of_a_size_count(seen: list[tuple[int, int]], window: int) -> None:
     lessons, fresh = Lessons((8, 16, 32), 16, window), Lessons((8, 16, 32), 16)
-    for arm, value in seen:
-        lessons = lessons.add(Lesson(arm, value))
+    for arm, epochs in seen:
+        lessons = lessons.converged(arm, epochs)
     for arm in range(3):
-        for value in [v for a, v in seen if a == arm][-window:]:
-            fresh = fresh.add(Lesson(arm, value))
-    assert lessons.counts == fresh.counts
+        for epochs in [needed for a, needed in seen if a == arm][-window:]:
+            fresh = fresh.converged(arm, epochs)
     assert lessons.belief.mean == pytest.approx(fresh.belief.mean)
 
 
 # ---------------------------------------------------------------------- curves and expectations
+
+
+def _estimates(arms: list[int], values: list[float], variance: float = 0.1) -> dict[int, curve.Estimate]:
+    return {arm: curve.Estimate(value, variance) for arm, value in zip(arms, values, strict=True)}
 
 
 def _seen(data: st.DataObject, sizes: list[int]) -> tuple[list[int], list[float]]:
@@ -621,12 +624,12 @@ def test_learning_never_makes_less_sure_and_is_the_same_in_any_order(sizes: list
     default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
     before = curve.prior(tuple(sizes), default, curve.EPOCHS[:1])
     arms, values = _seen(data, sizes)
-    both = curve.learn(before, arms, values, [0.1] * len(arms))
+    both = curve.learn(before, _estimates(arms, values))
     assert all(after <= was + 1e-6 for after, was in zip(both.var, np.diagonal(before.covs[0]), strict=True))
     one_by_one = before
     for arm, value in reversed(list(zip(arms, values, strict=True))):
-        learnt = curve.learn(one_by_one, [arm], [value], [0.1])
-        one_by_one = curve.Prior(before.log_odds, np.array([learnt.mean]), learnt.parts[0].cov[None])
+        learnt = curve.learn(one_by_one, _estimates([arm], [value]))
+        one_by_one = curve.Belief(before.log_odds, learnt.means, learnt.covs)
     assert one_by_one.means[0] == pytest.approx(both.mean, abs=1e-6)
 
 
@@ -636,11 +639,11 @@ def test_from_the_default_on_a_curve_without_a_slope_goes_its_own_way_on_either_
 ) -> None:
     home, rough = data.draw(st.integers(0, len(sizes) - 1)), 0.2
     before = curve.prior(tuple(sizes), sizes[home], (curve.Shape(1.0, 0.0, 0.0, 0.0, rough),))
-    learnt = curve.learn(before, [home], [1.0], [1e-9])
+    learnt = curve.learn(before, _estimates([home], [1.0], 1e-9))
     away = [math.log2(size / sizes[home]) for size in sizes]
     shared = [[min(abs(a), abs(b)) if a * b > 0 else 0.0 for b in away] for a in away]
     assert learnt.mean == pytest.approx([1.0] * len(sizes))
-    assert learnt.parts[0].cov == pytest.approx(rough**2 * np.array(shared), abs=1e-6)
+    assert learnt.covs[0] == pytest.approx(rough**2 * np.array(shared), abs=1e-6)
 
 
 @given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
@@ -650,7 +653,7 @@ def test_of_several_shapes_the_belief_is_their_mixture_by_evidence(sizes: list[i
     arms, values = _seen(data, sizes)
 
     def learnt(shapes: tuple[curve.Shape, ...]) -> curve.Belief:
-        return curve.learn(curve.prior(tuple(sizes), default, shapes), arms, values, [0.1] * len(arms))
+        return curve.learn(curve.prior(tuple(sizes), default, shapes), _estimates(arms, values))
 
     before = curve.prior(tuple(sizes), default, curve.EPOCHS)
     logs = []
@@ -663,7 +666,7 @@ def test_of_several_shapes_the_belief_is_their_mixture_by_evidence(sizes: list[i
     alone = [learnt((shape,)) for shape in curve.EPOCHS]
     mean = sum(share * np.array(one.mean) for share, one in zip(odds, alone, strict=True))
     square = sum(
-        share * (one.parts[0].cov + np.outer(one.mean, one.mean)) for share, one in zip(odds, alone, strict=True)
+        share * (one.covs[0] + np.outer(one.mean, one.mean)) for share, one in zip(odds, alone, strict=True)
     ) - np.outer(mean, mean)
     mixed = learnt(curve.EPOCHS)
     assert mixed.mean == pytest.approx(mean, abs=1e-6)
@@ -675,8 +678,8 @@ def test_of_several_shapes_the_belief_is_their_mixture_by_evidence(sizes: list[i
 def test_what_many_sizes_show_decides_between_the_shapes() -> None:
     sizes = (8, 16, 32, 64, 128)
     before = curve.prior(sizes, 32, curve.EPOCHS)
-    steep = curve.learn(before, [0, 1, 2], [2.0, 1.5, 1.0], [0.001] * 3)
-    flat = curve.learn(before, [0, 1, 2], [1.0, 1.05, 1.0], [0.001] * 3)
+    steep = curve.learn(before, _estimates([0, 1, 2], [2.0, 1.5, 1.0], 0.001))
+    flat = curve.learn(before, _estimates([0, 1, 2], [1.0, 1.05, 1.0], 0.001))
     assert steep.mean[4] < 0.5 < 0.95 < flat.mean[4] < 1.05
     assert steep.var[4] > 2 * flat.var[4]
 
@@ -710,7 +713,7 @@ def test_what_is_left_of_a_run_is_never_less_than_nothing(
 def test_a_stopped_run_makes_a_size_dearer_in_belief() -> None:
     told = known()
     trial = told.ask()
-    arm = told.state.arms[trial.batch_size]
+    arm = told.state.arm(trial.batch_size)
     before = told.state.log_cost(arm, "")
     told.tell(trial, stopped(200.0, 20))
     assert told.state.log_cost(arm, "") > before
