@@ -15,7 +15,7 @@ from typing import Any
 
 from zeus import settings
 from zeus.deadline import answer_within
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, able, check_limit, check_power, refuse_if_read_only
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, abilities, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
 from zeus_energy import install_command
 
@@ -144,7 +144,7 @@ class AmdGpu:
         uuid = _text(self._if_known("amdsmi_get_gpu_device_uuid"))
         bus = _text(self._if_known("amdsmi_get_gpu_device_bdf"))
         power = self._if_known("amdsmi_get_power_info")
-        can = able(
+        can = abilities(
             {
                 Capability.COUNTER: self.energy,
                 Capability.POWER: self._power,

@@ -154,7 +154,7 @@ class Gpu(Protocol):
         """Ids of the processes that have work on this card."""
 
 
-def able(probes: Mapping[Capability, Callable[[], object]]) -> set[Capability]:
+def abilities(probes: Mapping[Capability, Callable[[], object]]) -> set[Capability]:
     """What a card can do: each capability is tried once. Raises if the card is lost or its driver does not answer."""
     return {capability for capability, probe in probes.items() if works(probe)}
 

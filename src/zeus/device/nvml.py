@@ -23,7 +23,7 @@ from zeus.device.gpu import (
     Capability,
     GpuSpec,
     PowerSample,
-    able,
+    abilities,
     check_limit,
     check_power,
     refuse_if_read_only,
@@ -99,7 +99,7 @@ class NvmlGpu:
             Capability.TEMPERATURE: self.temperature,
             Capability.PROCESSES: self.processes,
         }
-        can = able(probes)
+        can = abilities(probes)
         if Capability.INSTANT in can or works(self._average_power):
             can.add(Capability.POWER)
         limits = self._limits() if Capability.LIMITS in can else (math.nan,) * 3
