@@ -56,13 +56,15 @@ def page() -> str:
     lines += [f"| {verdict} | {counts[verdict]} | {meaning} |" for verdict, meaning in VERDICTS.items()]
     lines += [f"| all | {len(rows)} | |"]
     for title in dict.fromkeys(row.section for row in rows):
-        lines += ["", f"## {title}", "", "| claim | what came out |", "|---|---|"]
-        lines += [f"| **{row.number}** {row.claim} | {_result(row)} |" for row in rows if row.section == title]
+        section = [row for row in rows if row.section == title]
+        differ = [row for row in section if row.verdict != "whole"]
+        lines += ["", f"## {title}"]
+        if differ:
+            lines += ["", "| claim | what came out |", "|---|---|"]
+            lines += [f"| **{row.number}** {row.claim} | {row.verdict}: {row.reason} |" for row in differ]
+        lines += ["", "Whole:", ""]
+        lines += [f"- **{row.number}** {row.claim}" for row in section if row not in differ]
     return "\n".join(lines) + "\n"
-
-
-def _result(row: Claim) -> str:
-    return f"{row.verdict}: {row.reason}" if row.reason else row.verdict
 
 
 if __name__ == "__main__":
