@@ -38,7 +38,7 @@ class Sums:
     """What each job adds to the totals, and what follows from that, computed once."""
 
     def __init__(self, found: Counted[JobTotals]) -> None:
-        self.rows, self.uncounted = found
+        self.rows, self.uncounted, self.outdated = found
 
     @cached_property
     def listed(self) -> list[ListedJob]:
@@ -49,7 +49,8 @@ class Sums:
     def summary(self) -> Json:
         """What all jobs together have used and saved."""
         summed = totals(self.rows.values(), prices())
-        return {**summed, "jobs": len(self.rows) + self.uncounted, "uncounted": self.uncounted}
+        jobs = len(self.rows) + self.uncounted
+        return {**summed, "jobs": jobs, "uncounted": self.uncounted, "outdated": self.outdated}
 
 
 class Repeated(Generic[T]):

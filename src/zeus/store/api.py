@@ -43,6 +43,7 @@ from zeus.job import (
     MAX_TRIES,
     Ask,
     Decision,
+    Ending,
     Event,
     Gpus,
     JobSpec,
@@ -125,6 +126,21 @@ class Past(NamedTuple):
     trials: list[TrialRecord]
     notes: list[Profiled | Pardoned]
     profiles: dict[ProfileKey, PowerProfile]
+
+
+class TrialFilter(NamedTuple):
+    """Which trials of a job are meant. None: any."""
+
+    ending: Ending | None = None
+    batch_size: int | None = None
+    recurrence: int | None = None
+
+
+class FoundTrials(NamedTuple):
+    """Some of the trials that match a filter, and how many match."""
+
+    total: int
+    page: list[TrialRecord]
 
 
 class Names(NamedTuple):
@@ -270,6 +286,11 @@ class Store(Protocol):
 
         With `running`: only the open trials. The time taken depends only on their number.
         """
+
+    def find_trials(
+        self, job_id: str, only: TrialFilter, *, after: int = 0, most: int = PAGE, newest: bool = False
+    ) -> FoundTrials:
+        """The trials that match by number, or the newest first; without the first `after` of them, at most `most`."""
 
     def count(self, job_id: str) -> int:
         """The number of trials of a job."""

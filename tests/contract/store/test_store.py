@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 
 import pytest
 
@@ -12,11 +14,11 @@ from support.store_places import HERE, SPEC, Place, ask, sound
 from support.store_worker import CONVERGED, first_size
 from support.stories import fold
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Profiled, Target, Trial, history, replace
+from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase, Profiled, Target, Trial, history, replace
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
-from zeus.store import Job, MemoryStore, Store
-from zeus.store.api import Digest, Facts, LogPoint, Snapshot
+from zeus.store import Job, MemoryStore, Request, Store
+from zeus.store.api import Digest, Facts, LogPoint, Snapshot, TrialFilter
 from zeus.store.tokens import Scope, Token
 
 EPOCH = {"joules": 12.5, "seconds": 0.5}
@@ -33,6 +35,10 @@ PROFILE = PowerProfile.of(
 @pytest.fixture
 def store(place: Place) -> Store:
     return place.open()
+
+
+def decided(decision: Decision, job: Job, ask: Ask, facts: Facts) -> Decision:
+    return decision
 
 
 def refuse(job: Job, ask: Ask, facts: Facts) -> Decision:
@@ -815,3 +821,33 @@ def test_numbers_go_on_when_a_life_is_carried_elsewhere(place: Place) -> None:
     assert (numbers, elsewhere.job("asr").first, ask(elsewhere).number) == ([2], 2, 3)
     with pytest.raises(NotKnown):
         elsewhere.tell("asr", 1, CONVERGED)
+
+
+def test_trials_are_found_by_how_they_ended_their_size_and_their_recurrence(store: Store) -> None:
+    store.register(SPEC)
+    for number in range(1, 13):
+        again = None
+        if number % 4 == 2:  # the one before missed
+            again = store.trial("asr", number - 1).trial.ask.recurrence
+        decision = Decision((8, 16, 32)[number % 3], Phase.SAMPLING, "any", None)
+        trial = store.ask("asr", Request(gpus=V100, recurrence=again), partial(decided, decision))
+        if number % 4 == 0:
+            store.tell("asr", trial.number, CONVERGED)
+        elif number % 4 == 1:
+            store.tell("asr", trial.number, STOPPED)
+        elif number % 4 == 2:
+            store.tell("asr", trial.number, replace(SO_FAR, ending=Ending.CRASHED))
+    every = store.trials("asr")
+    endings, sizes = [None, *Ending], [None, 8, 16, 32, 64]
+    for ending, size, recurrence in product(endings, sizes, [None, 1, 2, 99]):
+        only = TrialFilter(ending, size, recurrence)
+        wanted = [
+            one
+            for one in every
+            if ending in (None, one.trial.ending)
+            and size in (None, one.trial.batch_size)
+            and recurrence in (None, one.trial.ask.recurrence)
+        ]
+        assert store.find_trials("asr", only, most=100) == (len(wanted), wanted)
+        assert store.find_trials("asr", only, after=1, most=3, newest=True) == (len(wanted), wanted[::-1][1:4])
+        assert store.find_trials("asr", only, after=1, most=3) == (len(wanted), wanted[1:4])

@@ -113,7 +113,7 @@ def test_digests_of_another_version_are_not_used(store: Store, monkeypatch: pyte
     Reader(store).read()
     monkeypatch.setattr(module, "SHAPE", 0)
     reader = Reader(store)
-    assert reader.totals(FREE, 0.0) == ({}, len(JOBS))
+    assert reader.totals(FREE, 0.0) == ({}, len(JOBS), 0)
     reader.read()
     assert reader.computed == [*JOBS]
 
@@ -125,6 +125,7 @@ def test_totals_count_what_is_outdated_and_say_what_is_missing(store: Store) -> 
     store.register(JobSpec(job_id="new", job_id_prefix="new", batch_sizes=(8, 16), default_batch_size=16))
     found = reader.totals(FREE, 0.0)
     assert ({name: one.trials for name, one in found.rows.items()}, found.uncounted) == (dict.fromkeys(JOBS, 1), 1)
+    assert found.outdated == 1
     found = reader.totals(FREE, 60.0)
     assert ({name: one.trials for name, one in found.rows.items()}, found.uncounted) == (
         {"asr": 1, "lm": 2, "vision": 1, "new": 0},

@@ -31,10 +31,11 @@ AT_ONCE = 100  # digests that are written together
 
 
 class Counted(NamedTuple, Generic[T]):
-    """Something about each job, and how many jobs are not counted yet."""
+    """Something about each job, how many jobs are not in it yet, and how many are in it as they were before."""
 
     rows: Mapping[str, T]
-    uncounted: int
+    uncounted: int = 0
+    outdated: int = 0
 
 
 class Digests:
@@ -68,7 +69,7 @@ class Digests:
     def totals(self, prices: Prices, seconds: float) -> Counted[JobTotals]:
         """What each job adds to the totals. Missing digests are computed for so many seconds.
 
-        Where that does not suffice, an outdated digest counts, and a job that has none is left out.
+        Where that does not suffice, an outdated digest counts, and a job that has none is left out. The answer says so.
         """
         return self._rows(
             self._store.glances(briefs=False, hours=not is_flat(prices)),
@@ -103,7 +104,8 @@ class Digests:
                 rows[name] = fresh[name]
             elif one.digest is not None and one.digest.stamp.startswith(_prefix()):
                 rows[name] = kept_row(one.digest, one.running)
-        return Counted(rows, len(found) - len(rows))
+        outdated = sum(name not in fresh and not _is_current(found[name]) for name in rows)
+        return Counted(rows, len(found) - len(rows), outdated)
 
     def refresh(self, job_id: str) -> None:
         """Compute and store the digest of a job, if it is missing or outdated."""

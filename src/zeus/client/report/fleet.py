@@ -49,11 +49,17 @@ def fleet_of(
         wanted = weeks_until(last or week_of(as_of), weeks)
     except (ValueError, OverflowError):
         raise InputError(f"week {last!r}: give an ISO week such as {week_of(as_of)}.") from None
-    return fleet(found.rows, wanted, prices, uncounted=found.uncounted, as_of=as_of)
+    return fleet(found.rows, wanted, prices, uncounted=found.uncounted, outdated=found.outdated, as_of=as_of)
 
 
 def fleet(
-    jobs: Mapping[str, JobWeeks], weeks: list[str], prices: Prices, *, uncounted: int = 0, as_of: str = ""
+    jobs: Mapping[str, JobWeeks],
+    weeks: list[str],
+    prices: Prices,
+    *,
+    uncounted: int = 0,
+    outdated: int = 0,
+    as_of: str = "",
 ) -> Json:
     """What these jobs used and saved in these weeks.
 
@@ -62,6 +68,7 @@ def fleet(
         weeks: ISO weeks in order, such as 2026-W47.
         prices: For energy that was stored without them.
         uncounted: How many jobs could not be read yet.
+        outdated: How many count as they were before.
         as_of: When this was read.
     """
     wanted = set(weeks)
@@ -79,6 +86,7 @@ def fleet(
         "totals": _sums(parts),
         "jobs": len(jobs) + uncounted,
         "uncounted": uncounted,
+        "outdated": outdated,
         "as_of": as_of,
     }
     return {**told, "sentence": summary(told)}

@@ -46,7 +46,7 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     data = {
         "at": utc(time.time()),
         "summary": {**totals(sums, prices()), "jobs": len(rows)},
-        "fleet": fleet_of(Counted({name: one.weeks for name, one in digests.items()}, 0), FLEET_WEEKS, "", prices()),
+        "fleet": fleet_of(Counted({name: one.weeks for name, one in digests.items()}), FLEET_WEEKS, "", prices()),
         "jobs": rows,
         "full": shown,
         "profiles": profiles,

@@ -40,7 +40,7 @@ from zeus.service.routes.dependencies import (
     store_of,
     v1_router,
 )
-from zeus.store import Store
+from zeus.store.api import TrialFilter
 from zeus.tariff.settings import prices
 
 routes = v1_router()
@@ -77,42 +77,15 @@ def trials(
     curves: WithCurves = True,
 ) -> Response:
     """List trials by number, one page at a time."""
-    store, only = store_of(request), (ending, batch_size, recurrence)
-    return answer(sound(job_id, lambda: _trials(store, job_id, offset, limit, *only, newest=newest, curves=curves)))
+    store, only = store_of(request), TrialFilter(ending, batch_size, recurrence)
 
+    def told() -> Json:
+        job, found = store.job(job_id), store.find_trials(job_id, only, after=offset, most=limit, newest=newest)
+        rates, logs = prices(), store.logs.times(job_id, [kept.trial.number for kept in found.page])
+        rows = [trial_json(job.spec, kept, rates, logs, with_curve=curves) for kept in found.page]
+        return {"total": found.total, "offset": offset, "trials": rows}
 
-def _trials(
-    store: Store,
-    job_id: str,
-    offset: int,
-    limit: int,
-    ending: Ending | None,
-    batch_size: int | None,
-    recurrence: int | None,
-    *,
-    newest: bool,
-    curves: bool,
-) -> Json:
-    job = store.job(job_id)
-    if ending is None and batch_size is None and recurrence is None:
-        total = store.count(job_id)
-        after = max(0, total - offset - limit) if newest else offset
-        most = max(0, min(limit, total - offset)) if newest else limit
-        found = store.trials(job_id, after=after, most=most)
-        found = found[::-1] if newest else found
-    else:
-        found = [
-            kept
-            for kept in store.trials(job_id, running=ending is Ending.OPEN)
-            if ending in (None, kept.trial.ending)
-            and batch_size in (None, kept.trial.batch_size)
-            and recurrence in (None, kept.trial.ask.recurrence)
-        ]
-        found, total = (found[::-1] if newest else found)[offset : offset + limit], len(found)
-    rates = prices()
-    logs = store.logs.times(job_id, [kept.trial.number for kept in found])
-    rows = [trial_json(job.spec, kept, rates, logs, with_curve=curves) for kept in found]
-    return {"total": total, "offset": offset, "trials": rows}
+    return answer(sound(job_id, told))
 
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])

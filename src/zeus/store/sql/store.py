@@ -27,6 +27,7 @@ from zeus.store.api import (
     START,
     Decide,
     Digest,
+    FoundTrials,
     Glance,
     Job,
     Log,
@@ -35,6 +36,7 @@ from zeus.store.api import (
     Past,
     Request,
     Snapshot,
+    TrialFilter,
     utc,
 )
 from zeus.store.audit import Action, Audit, note, revised, take
@@ -235,6 +237,12 @@ class SqlStore:
     ) -> list[TrialRecord]:
         with self._read() as db:
             return rows.trials_of(db, rows.find_job(db, job_id), after, most, running=running)
+
+    def find_trials(
+        self, job_id: str, only: TrialFilter, *, after: int = 0, most: int = PAGE, newest: bool = False
+    ) -> FoundTrials:
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
+            return rows.find_trials(db, rows.find_job(db, job_id), only, after, most, newest=newest)
 
     def count(self, job_id: str) -> int:
         with self._read() as db:

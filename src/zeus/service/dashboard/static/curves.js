@@ -72,7 +72,8 @@ function drawCurves(node, job, sizes, trials, again) {
     mode: t.curve.length > 1 ? "lines+markers" : "markers",
     name: t.ending === "open" ? `trial ${t.number}, running` : `size ${t.batch_size}`,
     legendgroup: t.ending === "open" ? `trial ${t.number}` : `size ${t.batch_size}`,
-    showlegend: t.ending === "open" || trials.find((o) => o.batch_size === t.batch_size && o.ending !== "open") === t,
+    showlegend:
+      t.ending === "open" || trials.findLast((o) => o.batch_size === t.batch_size && o.ending !== "open") === t,
     opacity: 0.35 + (0.65 * (i + 1)) / trials.length,
     line: { color: sizes[t.batch_size] || COLOURS[i % COLOURS.length], width: t.ending === "open" ? 3 : 1.8 },
     marker: { size: 5, symbol: t.ending === "converged" ? "circle" : t.ending === "open" ? "circle-open" : "x" },

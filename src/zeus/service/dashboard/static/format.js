@@ -134,8 +134,8 @@ export function savingText(saving) {
   if (!saving) return "not known yet";
   return bound(saving.sentence || `${saving.joules > 0 ? "+" : ""}${energy(saving.joules)}`);
 }
-// No line breaks between a number and its unit.
-export const bound = (text) => text.replace(/ (?=%|[a-zA-Z]*(?:J|kWh|CO2e)\b)/g, "\u00a0");
+// No line breaks between a number, its error and its unit.
+export const bound = (text) => text.replace(/ (?=%|±|[a-zA-Z]*(?:J|kWh|CO2e)\b)|(?<=±) /g, "\u00a0");
 
 export function defaultText(job) {
   const usual = job.default;

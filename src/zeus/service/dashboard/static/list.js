@@ -189,6 +189,7 @@ function summaryTiles(summary) {
       };
   const notes = [];
   if (summary.uncounted) notes.push(`${count(summary.uncounted, "job")} not read yet`);
+  if (summary.outdated) notes.push(`${count(summary.outdated, "job")} not up to date yet`);
   const known = summary.jobs_with_saving;
   if (!missing(known) && known < summary.jobs) notes.push(`known for ${known} of ${count(summary.jobs, "job")}`);
   return [
