@@ -271,9 +271,5 @@ def _read(reading: Callable[[], float]) -> float | None:
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
-    total = 0.0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
+    found = list(numbers)
+    return None if None in found else sum((one for one in found if one is not None), 0.0)
