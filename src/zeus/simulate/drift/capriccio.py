@@ -7,7 +7,6 @@ whole window of tweets is left. A date without tweets starts none, as its slice 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from zeus.errors import InputError
+from zeus.simulate.traces.csv_tables import Cells, read_table
 
 FULL_SET: Final = 1_600_000  # tweets in Sentiment140
 FULL_WINDOW: Final = 500_000  # as in the paper: about a month of tweets
@@ -49,23 +49,7 @@ class DataSlice:
 
 def read_tweets(path: Path | str) -> list[Tweet]:
     """Read a Sentiment140 CSV, in order of time. The header is optional. The encoding is UTF-8 or Latin-1."""
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    tweets: list[Tweet] = []
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        for cells in reader:
-            if reader.line_num > 1 or tuple(cells) != COLUMNS:
-                tweets.append(_tweet(path, reader.line_num, cells))
-    except csv.Error as error:  # for example a quote that is never closed
-        raise InputError(f"{path}, line {reader.line_num}: not a valid CSV ({error}).") from error
+    tweets = [_tweet(cells) for cells in read_table(path, COLUMNS, quoted=True)]
     if not tweets:
         raise InputError(f"{path}: the file holds no tweets. Each line must be {','.join(COLUMNS)}.")
     return sorted(tweets, key=lambda tweet: tweet.when)
@@ -131,16 +115,13 @@ def write(cut: Sequence[DataSlice], folder: Path | str, source: str) -> Path:
     return about
 
 
-def _tweet(path: Path, line: int, cells: list[str]) -> Tweet:
-    if len(cells) != len(COLUMNS):
-        raise InputError(f"{path}, line {line}: {len(cells)} cells; needs {len(COLUMNS)} ({','.join(COLUMNS)}).")
-    target, _, date, _, _, text = cells
+def _tweet(cells: Cells) -> Tweet:
+    target, when = cells["target"], _when(cells["date"])
     if target not in ("0", "4"):
-        raise InputError(f"{path}, line {line}: target is {target!r}; it must be 0 (negative) or 4 (positive).")
-    when = _when(date)
+        raise cells.fault(f"target is {target!r}; it must be 0 (negative) or 4 (positive)")
     if when is None:
-        raise InputError(f"{path}, line {line}: date is {date!r}; write it as 'Tue Jun 16 18:18:12 PDT 2009'.")
-    return Tweet(when, target == "4", text)
+        raise cells.fault(f"date is {cells['date']!r}; write it as 'Tue Jun 16 18:18:12 PDT 2009'")
+    return Tweet(when, target == "4", cells["text"])
 
 
 def _when(date: str) -> datetime | None:

@@ -19,14 +19,20 @@ _WHOLE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line, with its number. Quotes have no meaning, so each record is one line."""
+def read_lines(path: Path, *, quoted: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line, with its number. Quotes have no meaning unless it is `quoted`.
+
+    A quoted file may also be in Latin-1.
+    """
     import lzma
 
     line = 0
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     try:
         with _open(path) as file:
-            for line, cells in enumerate(csv.reader(_text(file), quoting=csv.QUOTE_NONE, strict=True), start=1):
+            reader = csv.reader(_text(file, latin=quoted), quoting=quoting, strict=not quoted)
+            for cells in reader:
+                line = reader.line_num
                 yield line, cells
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
@@ -82,10 +88,12 @@ class Cells(dict[str, str]):
         return value
 
 
-def read_table(path: Path | str, columns: tuple[str, ...], header: Header = Header.OPTIONAL) -> Iterator[Cells]:
+def read_table(
+    path: Path | str, columns: tuple[str, ...], header: Header = Header.OPTIONAL, *, quoted: bool = False
+) -> Iterator[Cells]:
     """The rows of a CSV with these columns. Blank lines are skipped, unless a header is needed."""
     path, names = Path(path), columns
-    for line, cells in read_lines(path):
+    for line, cells in read_lines(path, quoted=quoted):
         if line == 1 and (header is not Header.OPTIONAL or set(cells) & set(columns)):
             _check_header(path, cells, columns, header)
             names = tuple(cells)
@@ -120,7 +128,12 @@ def _open(path: Path) -> IO[bytes]:
     return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
-def _text(lines: Iterable[bytes]) -> Iterator[str]:
+def _text(lines: Iterable[bytes], *, latin: bool) -> Iterator[str]:
     """Decode line by line, so that an error names the right line. The first line may begin with a byte order mark."""
     for index, line in enumerate(lines):
-        yield line.decode("utf-8" if index else "utf-8-sig")
+        try:
+            yield line.decode("utf-8" if index else "utf-8-sig")
+        except UnicodeDecodeError:
+            if not latin:
+                raise
+            yield line.decode("latin-1")
