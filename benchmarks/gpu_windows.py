@@ -17,12 +17,10 @@ import argparse
 import json
 import platform
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness import percentile
@@ -322,8 +320,6 @@ def on_hardware(quick: bool) -> dict[str, Any]:
 
 def simulated(quick: bool) -> dict[str, Any]:
     """The same measurements on a simulated sensor, whose truth is known exactly."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for its sensors
-
     from support.sensors import SensedGpu, Sensors
     from zeus.device.virtual import VirtualMachine
 

@@ -1,13 +1,19 @@
-"""What the benchmarks share: where the traces lie, percentiles, and rows of tables."""
+"""What the benchmarks share: where the traces lie, percentiles, rows of tables, and the helpers of the tests.
+
+Whoever imports this module can import `support` after it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from zeus.simulate.traces.rows import published
 
-TRACES = published(Path(__file__).parents[1])
+ROOT = Path(__file__).parents[1]
+TRACES = published(ROOT)
+sys.path.insert(0, str(ROOT / "tests"))
 
 
 def percentile(values: Iterable[float], share: float) -> float:

@@ -34,8 +34,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a Slurm of one's own
-
 from harness import head, row
 from support.served import Served
 from support.slurm import NODES, SlurmCluster, SlurmPlace
