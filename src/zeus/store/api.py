@@ -36,12 +36,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Meta
 
 from zeus.errors import InputError
 from zeus.job import (
     MAX_TRIES,
     Ask,
+    Checked,
     Decision,
     Ending,
     Event,
@@ -55,6 +58,7 @@ from zeus.job import (
     Trial,
     TrialRecord,
 )
+from zeus.job.value import Whole
 from zeus.profile import PowerProfile, ProfileKey
 
 if TYPE_CHECKING:
@@ -63,23 +67,25 @@ if TYPE_CHECKING:
     from zeus.store.tokens import Tokens
     from zeus.store.trial_logs import Logs
 
+OWNER_LENGTH = 401  # of a team, a slash and a name, at most
+OwnerName = Annotated[str, Meta(max_length=OWNER_LENGTH)]
+
 PAGE = 100  # names of jobs at once, if nobody says how many
 LEASE_SECONDS = 600.0  # renewed every two minutes, so four renewals may fail
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Checked, frozen=True, kw_only=True):
     """A revision of a registered job."""
 
     spec: JobSpec  # with its id and seed filled in
-    policy_version: int  # the version of `spec.policy` that the job's state is folded with
-    revision: int = 1
+    policy_version: Whole  # the version of `spec.policy` that the job's state is folded with
+    revision: Whole = 1
     at: str  # when this revision was made
     generation: str  # a random name; it changes when the job is reset, forgotten or imported, so no caches are mixed up
-    excused: tuple[int, ...] = ()  # trials that crashed before their first epoch, for which no size is blamed
-    first: int = 1  # the number of its first trial; earlier generations used the lower ones
-    paused_by: str = ""  # who paused it: its trials run as before Zeus; empty: it is not paused
-    owner: str = ""  # who may change it, besides administrators; empty: everybody
+    excused: tuple[Whole, ...] = ()  # trials that crashed before their first epoch, for which no size is blamed
+    first: Whole = 1  # the number of its first trial; earlier generations used the lower ones
+    paused_by: OwnerName = ""  # who paused it: its trials run as before Zeus; empty: it is not paused
+    owner: OwnerName = ""  # who may change it, besides administrators; empty: everybody
 
     @property
     def id(self) -> str:

@@ -11,12 +11,11 @@ from uuid import uuid4
 
 from zeus.errors import InputError
 from zeus.job import JobSpec, Origin, Outcome, Pardoned, Profiled, Trial, TrialRecord, replace
-from zeus.job.checks import is_whole, need, need_job_id, need_whole
+from zeus.job.checks import need, need_job_id
 from zeus.job.wire import Json, dumps, from_json, loads, plain, to_json
 from zeus.job.wire import read as read_value
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job
-from zeus.store.rules import NAMES
 
 
 @dataclass(slots=True)
@@ -144,26 +143,9 @@ def job_to_json(job: Job) -> Json:
 def job_from_json(data: Json, generation: str) -> Job:
     if lacking := [name for name in ("policy_version", "revision", "at", "spec") if name not in data]:
         raise InputError(f"a job lacks {', '.join(lacking)}.")
-    later: Json = {"first": 1, "since": 0, **data, "excused": data.get("excused") or []}
-    for name, least in (("policy_version", 1), ("revision", 1), ("first", 1), ("since", 0)):
-        need_whole(name, later[name], least)
-    excused = later["excused"]
-    sound = isinstance(excused, list) and all(is_whole(number, 1) for number in excused)
-    need(sound, "excused", excused, "a list of trial numbers")
-    for name in ("paused_by", "owner"):
-        later.setdefault(name, "")
-        need(isinstance(later[name], str) and len(later[name]) <= NAMES, name, later[name], f"at most {NAMES} letters")
-    return Job(
-        spec=from_json(data["spec"], JobSpec),
-        policy_version=later["policy_version"],
-        revision=later["revision"],
-        at=_time(data, "at"),
-        generation=generation,
-        excused=tuple(excused),
-        first=later["first"],
-        paused_by=later["paused_by"],
-        owner=later["owner"],
-    )
+    _time(data, "at")
+    known = {name: data[name] for name in Job.__struct_fields__ if data.get(name) is not None}
+    return read_value({**known, "spec": from_json(data["spec"], JobSpec), "generation": generation}, Job)
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:

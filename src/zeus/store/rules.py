@@ -10,10 +10,9 @@ from zeus.errors import AlreadyDone, Forbidden, InputError, NotKnown, suggest
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial, replace
 from zeus.job.checks import is_unicode, need, need_job_id
 from zeus.store.actor import Actor
-from zeus.store.api import Job, Request
+from zeus.store.api import OWNER_LENGTH, Job, Request
 
 MISSES = 2  # runs of each size that must miss the target before it counts as out of reach
-NAMES = 401  # letters of an owner at most: a team, a slash and a name
 LATELY = 100  # newest trials to search for an unfinished recurrence; older ones count as given up
 
 
@@ -117,7 +116,9 @@ def paused(job: Job, by: str, at: str) -> Job:
 
 def need_owner(owner: str) -> None:
     """Raise InputError unless it can be shown as the owner of a job. Empty: nobody."""
-    need(len(owner) <= NAMES and owner.isprintable() and is_unicode(owner), "owner", owner, "a name, or TEAM/NAME")
+    need(
+        len(owner) <= OWNER_LENGTH and owner.isprintable() and is_unicode(owner), "owner", owner, "a name, or TEAM/NAME"
+    )
 
 
 def may_give(actor: Actor, job_id: str) -> None:
