@@ -27,10 +27,10 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[tuple[int, list[
     import lzma
 
     line = 0
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     try:
         with _open(path) as file:
-            reader = csv.reader(_text(file, latin=quoted), quoting=quoting, strict=not quoted)
+            text = _text(file, latin=quoted)
+            reader = csv.reader(text) if quoted else csv.reader(text, quoting=csv.QUOTE_NONE, strict=True)
             for cells in reader:
                 line = reader.line_num
                 yield line, cells
