@@ -137,7 +137,7 @@ def _no_gpu(facts: NodeFacts) -> str:
     if facts.masked:
         return f"No GPU is visible, because {facts.masked} is set but empty."
     virtual = "" if facts.has_card else "No card of NVIDIA or AMD is plugged in. A virtual GPU shows how Zeus works."
-    return " ".join(part for part in ("No GPU was found.", facts.why_none, virtual) if part)
+    return " ".join(part for part in ("No GPU was found.", virtual, facts.why_none) if part)
 
 
 def _driver_command(facts: NodeFacts) -> str:
