@@ -40,11 +40,11 @@ FOUND = {  # old module: where its names are now
     "zeus.utils.env": _UTILS,
     "zeus.utils.framework": _UTILS,
     "zeus.utils.lat_lon": _UTILS,
+    "zeus.utils.metric": _UTILS,
 }
 INSTEAD = {  # old module and all below it, or a name in a module that is found: what to use
     "zeus._legacy": "use `zeus simulate` and `zeus reproduce`, which replay the traces of the paper",
     "zeus.device.common": "use `zeus env`, which says whether this user can set limits",
-    "zeus.device.cpu.get_current_cpu_index": "look up the core in /proc/self/stat",
     "zeus.device.soc.apple": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.device.soc.jetson": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.monitor.power_streaming": "use `zeus monitor --prometheus PORT` on each node, or `zeus monitor --json`",
@@ -55,7 +55,6 @@ INSTEAD = {  # old module and all below it, or a name in a module that is found:
     "zeus.optimizer.pipeline_frequency": "use zeus.optimizer.power_limit: no GPU frequencies are set here",
     "zeus.utils.async_utils": "use asyncio.create_task",
     "zeus.utils.logging": "use the module logging of Python",
-    "zeus.utils.metric": "use zeus.cost.CostModel",
     "zeus.utils.multiprocessing": "nothing is needed: monitors here survive a fork",
     "zeus.utils.pydantic_v1": "use pydantic.v1",
     "zeus.utils.testing": "use virtual GPUs (ZEUS_GPU=virtual:v100)",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from zeus.compat.devices import ByIndex
+from zeus.compat.devices import ByIndex, CamelCase
 from zeus.compat.exceptions import *  # noqa: F403 - scripts catch them from the module that has the GPUs
 from zeus.compat.exceptions import ZeusGPUHeterogeneousError
 from zeus.device.find import find
@@ -20,7 +20,7 @@ from zeus.errors import NoDevice, NotPermitted, Unsupported
 _leases: dict[str, Lease] = {}  # by UUID; each ends with this process, or when the limit is reset
 
 
-class GPU:
+class GPU(CamelCase):
     """One card, as the existing package shows it."""
 
     supports_nonblocking_setters = False
@@ -119,7 +119,14 @@ class GPUs(ByIndex):
         return self._devices
 
 
-NVIDIAGPU = AMDGPU = GPU
+class EmptyGPUs(GPUs):
+    """No GPU."""
+
+    def __init__(self, ensure_homogeneous: bool = False) -> None:
+        ByIndex.__init__(self, [])
+
+
+NVIDIAGPU = ZeusdNVIDIAGPU = AMDGPU = GPU
 NVIDIAGPUs = AMDGPUs = GPUs
 
 

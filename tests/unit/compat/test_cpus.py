@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zeus.compat.cpus import CpuDramMeasurement, CPUs, get_soc
+from zeus.compat.cpus import CpuDramMeasurement, CPUs, EmptyCPUs, get_current_cpu_index, get_soc
 from zeus.errors import NoDevice
 
 
@@ -25,8 +25,24 @@ def test_counters_are_in_millijoules(tmp_path: Path) -> None:
     assert [cpus.supports_get_dram_energy_consumption(i) for i in range(2)] == [False, True]
     assert cpus.get_total_energy_consumption(0) == CpuDramMeasurement(5000.0)
     assert cpus.get_total_energy_consumption(1) == CpuDramMeasurement(7000.0, 2000.0)
+    with pytest.warns(DeprecationWarning):
+        cpus.getTotalEnergyConsumption(0)
+
+
+def test_measurements_are_subtracted_and_divided() -> None:
+    both, one = CpuDramMeasurement(10.0, 4.0), CpuDramMeasurement(3.0)
+    assert both - CpuDramMeasurement(4.0, 1.0) == CpuDramMeasurement(6.0, 3.0)
+    assert both - one == CpuDramMeasurement(7.0)
+    assert both / 2 == CpuDramMeasurement(5.0, 2.0)
+    assert one / 3 == CpuDramMeasurement(1.0)
 
 
 def test_there_is_no_soc() -> None:
     with pytest.raises(NoDevice, match="SoC"):
         get_soc()
+    assert len(EmptyCPUs()) == 0
+
+
+@pytest.mark.skipif(not Path("/sys/devices/system/cpu/cpu0/topology").exists(), reason="needs the topology in /sys")
+def test_this_process_runs_on_some_package() -> None:
+    assert get_current_cpu_index() >= 0

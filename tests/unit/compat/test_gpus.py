@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.cards import VirtualCards
-from zeus.compat.gpus import amdsmi_is_available, get_gpus, nvml_is_available
+from zeus.compat.gpus import GPU, EmptyGPUs, ZeusGPUHeterogeneousError, amdsmi_is_available, get_gpus, nvml_is_available
 from zeus.device.virtual import VirtualGpu
 from zeus.errors import NoDevice, NotPermitted, Unsupported
 
@@ -66,7 +66,18 @@ def test_what_zeus_does_not_do_says_so_in_a_sentence(cards: list[VirtualGpu]) ->
         gpus.set_persistence_mode(0, not was)
 
 
+def test_older_names_work_and_warn_and_others_do_not_exist(cards: list[VirtualGpu]) -> None:
+    with pytest.warns(DeprecationWarning, match="get_name"):
+        assert get_gpus().getName(0) == cards[0].spec.name
+    with pytest.warns(DeprecationWarning, match="get_total_energy_consumption"):
+        GPU(0).getTotalEnergyConsumption()
+    with pytest.raises(AttributeError):
+        get_gpus().getNonsense(0)
+
+
 def test_no_gpu_and_several_models_are_errors(monkeypatch: pytest.MonkeyPatch, cards: list[VirtualGpu]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(NoDevice, match="zeus env"):
         get_gpus()
+    assert len(EmptyGPUs()) == 0
+    assert issubclass(ZeusGPUHeterogeneousError, Exception)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from zeus.compat.utils import all_reduce, get_env, get_ip_lat_long, sync_execution
+from zeus.compat.utils import all_reduce, cupy_is_available, get_env, get_ip_lat_long, sync_execution
 from zeus.device.virtual import VirtualMachine
-from zeus.errors import InputError, NotHere
+from zeus.errors import InputError, NotHere, ZeusError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.window import wait_for
 
@@ -40,6 +40,9 @@ def test_a_framework_that_is_not_installed_is_not_waited_for(monkeypatch: pytest
         sync_execution([0], sync_with="tensorflow")
     with pytest.raises(InputError, match="'mean'"):
         all_reduce([1.0], "mean")
+    if not cupy_is_available():
+        with pytest.raises(ZeusError, match="pip install cupy"):
+            cupy_is_available(ensure_available=True)
 
 
 def test_windows_wait_for_the_work_of_cupy_on_their_cards(monkeypatch: pytest.MonkeyPatch) -> None:
