@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from support.store_places import HERE, SPEC
+from support.waiting import eventually
 from zeus.client.local import LocalJobs
 from zeus.job import Ending, Gpus, Outcome, replace
 from zeus.service.app import create
@@ -50,7 +51,9 @@ def store() -> MemoryStore:
     ],
 )
 def test_a_list_is_filtered_and_sorted(store: MemoryStore, query: str, shown: list[str]) -> None:
-    told = TestClient(create(store)).get(f"/api/v1/jobs?{query}").json()
+    client = TestClient(create(store))
+    eventually(lambda: client.get("/api/v1/summary").json()["uncounted"] == 0)  # a list waits only for a moment
+    told = client.get(f"/api/v1/jobs?{query}").json()
     assert [row["job"] for row in told["jobs"]] == shown
     assert told["owners"] == ["", "carol", "vision/alice", "vision/bob"]
     assert told["gpus"] == ["2 x A40", "V100"]
