@@ -48,6 +48,7 @@ class Excerpt(NamedTuple):
     tries: int | None = None  # the newest so many trials; None: all
     history: int | None = None  # the newest so many recurrences; None: all
     curves: bool = True  # with the epochs of each trial
+    points: int | None = None  # at most so many of the epochs of a trial, evenly; None: all
 
 
 WHOLE = Excerpt()

@@ -224,7 +224,7 @@ class LocalJobs:
         after = 0 if newest is None else max(0, self.store.count(job_id) - newest)
         spec, rates, logs = self.store.job(job_id).spec, prices(), self.store.logs.times(job_id)
         return [
-            trial_json(spec, record, rates, logs, with_curve=False)
+            trial_json(spec, record, rates, logs, points=0)
             for record in self.store.trials(job_id, after=after, most=newest)
         ]
 

@@ -25,15 +25,15 @@ def always(decision: Decision, *_: object) -> Decision:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     store = MemoryStore()
-    spec = JobSpec(job_id="long", job_id_prefix="long", batch_sizes=(8, 16, 32), default_batch_size=16, max_epochs=20)
+    spec = JobSpec(job_id="long", job_id_prefix="long", batch_sizes=(8, 16, 32), default_batch_size=16, max_epochs=500)
     store.register(spec)
     for number in range(TRIALS):
         size = 8 if number % 100 == 50 else 16
         decision = Decision(size, Phase.SAMPLING, "the best so far", None)
         trial = store.ask("long", Request(gpus=GPUS), partial(always, decision))
-        curve = tuple(EpochPoint(epoch, 0.05 * epoch, 987.654321, 12.3456789, 175.0) for epoch in range(1, 13))
+        curve = tuple(EpochPoint(epoch, 0.001 * epoch, 987.654321, 12.3456789, 175.0) for epoch in range(1, 501))
         told = Outcome(
-            ending=Ending.CONVERGED, joules=12_345.678901 + number, seconds=123.45, epochs=12, metric=0.6, curve=curve
+            ending=Ending.CONVERGED, joules=12_345.678901 + number, seconds=123.45, epochs=500, metric=0.6, curve=curve
         )
         store.tell("long", trial.number, told)
     with live(store, Settings(hosts=frozenset({"127.0.0.1"}))) as address:

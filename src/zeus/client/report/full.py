@@ -52,7 +52,7 @@ def full(
         "points": [asdict(one) for one in report.front],
         "history": _history(report.ledger, history, report.trials, prices),
         "tries": [
-            trial_json(report.job.spec, kept, prices, logs, with_curve=excerpt.curves)
+            trial_json(report.job.spec, kept, prices, logs, points=excerpt.points if excerpt.curves else 0)
             for kept in _newest(report.trials, excerpt.tries)
         ],
     }

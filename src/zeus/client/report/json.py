@@ -44,9 +44,12 @@ def trial_json(
     prices: Prices,
     logs: Mapping[int, str] | None = None,
     *,
-    with_curve: bool = True,
+    points: int | None = None,
 ) -> Json:
-    """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number."""
+    """One trial as a row in a table. Its cost is at the job's present η. `logs`: when its log was stored, by number.
+
+    `points`: at most so many of its epochs; None: all.
+    """
     trial, told = kept.trial, kept.latest_outcome
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
     return {
@@ -78,7 +81,7 @@ def trial_json(
         "leased_until": kept.leased_until,
         **origin_json(kept),
         "watts": watts_of(kept) if trial.ending is Ending.OPEN else None,
-        "curve": curve_json(kept) if with_curve else [],
+        "curve": curve_json(kept, points),
         "log_at": (logs or {}).get(trial.number),
     }
 
@@ -99,9 +102,11 @@ def origin_json(kept: TrialRecord) -> Json:
     return {name: None if kept.origin is None else getattr(kept.origin, name) or None for name in ("user", "host")}
 
 
-def curve_json(kept: TrialRecord) -> list[Json]:
-    """The epochs of a trial, one by one."""
+def curve_json(kept: TrialRecord, most: int | None = None) -> list[Json]:
+    """The epochs of a trial, one by one, or at most so many of them: every n-th, up to the last."""
     curve = () if kept.latest_outcome is None else kept.latest_outcome.curve
+    if most is not None:
+        curve = curve[::-1][:: -(-len(curve) // most)][::-1] if most and curve else ()
     return [{"epoch": one.number, **{name: getattr(one, name) for name in POINT}} for one in curve]
 
 

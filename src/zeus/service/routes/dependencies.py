@@ -33,6 +33,9 @@ Key = Annotated[schemas.Key | None, Header(alias="Idempotency-Key", examples=["5
 # The trial or the generation of the job that is meant. Without it the number or the name alone decides.
 TrialId = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
 Life = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
+Points = Annotated[
+    int | None, Query(ge=1, le=1000, description="At most so many epochs of each trial, evenly. Default: all.")
+]
 WithCurves = Annotated[bool, Query(description="With the epochs of each trial.")]
 Revise = Annotated[bool, Query(description="Revise the job even if its earlier trials then no longer count.")]
 Json = dict[str, Any]

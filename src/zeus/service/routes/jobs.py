@@ -25,6 +25,7 @@ from zeus.service.routes.dependencies import (
     Life,
     Limit,
     Offset,
+    Points,
     Revise,
     Search,
     WithCurves,
@@ -112,9 +113,10 @@ def show(
     tries: Annotated[int | None, Query(ge=0, le=2**53, description="Only the newest so many trials.")] = None,
     history: Annotated[int | None, Query(ge=0, le=2**53, description="Only the newest so many recurrences.")] = None,
     curves: WithCurves = True,
+    points: Points = None,
 ) -> Response:
     """Everything about one job: trials, recurrences, beliefs, default and saving."""
-    return answer(_full(request, job_id, Excerpt(tries, history, curves)))
+    return answer(_full(request, job_id, Excerpt(tries, history, curves, points)))
 
 
 def _full(request: Request, job_id: str, excerpt: Excerpt) -> Json:

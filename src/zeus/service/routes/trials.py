@@ -33,6 +33,7 @@ from zeus.service.routes.dependencies import (
     Limit,
     Number,
     Offset,
+    Points,
     TrialId,
     WithCurves,
     answer,
@@ -75,6 +76,7 @@ def trials(
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     newest: Annotated[bool, Query(description="The newest first.")] = False,
     curves: WithCurves = True,
+    points: Points = None,
 ) -> Response:
     """List trials by number, one page at a time."""
     store, only = store_of(request), TrialFilter(ending, batch_size, recurrence)
@@ -82,7 +84,7 @@ def trials(
     def told() -> Json:
         job, found = store.job(job_id), store.find_trials(job_id, only, after=offset, most=limit, newest=newest)
         rates, logs = prices(), store.logs.times(job_id, [kept.trial.number for kept in found.page])
-        rows = [trial_json(job.spec, kept, rates, logs, with_curve=curves) for kept in found.page]
+        rows = [trial_json(job.spec, kept, rates, logs, points=points if curves else 0) for kept in found.page]
         return {"total": found.total, "offset": offset, "trials": rows}
 
     return answer(sound(job_id, told))

@@ -47,8 +47,9 @@ export const linkOf = (id) => `#/job/${encodeURIComponent(id)}`;
 
 // What a job's page needs at first. The rest of its past is asked for when somebody wants to see it.
 export const TRIALS = 12,
-  RECURRENCES = 300;
-export const newest = (id, tries, history) => ask(`${pathOf(id)}?tries=${tries}&history=${history}`);
+  RECURRENCES = 300,
+  POINTS = 80; // of a curve
+export const newest = (id, tries, history) => ask(`${pathOf(id)}?tries=${tries}&history=${history}&points=${POINTS}`);
 
 // Some trials of a job, the newest first: of those that came with it, or asked for.
 export async function trialPage(job, { offset, ending, size, curves }) {
@@ -59,7 +60,7 @@ export async function trialPage(job, { offset, ending, size, curves }) {
     const found = came.filter((t) => (!ending || t.ending === ending) && (!size || String(t.batch_size) === size));
     return { total: found.length, trials: found.slice(offset, offset + TRIALS) };
   }
-  const query = new URLSearchParams({ newest: true, offset, limit: TRIALS, curves: Boolean(curves) });
+  const query = new URLSearchParams({ newest: true, offset, limit: TRIALS, curves: Boolean(curves), points: POINTS });
   if (ending) query.set("ending", ending);
   if (size) query.set("batch_size", size);
   return ask(`${pathOf(job.job)}/trials?${query}`);

@@ -170,5 +170,7 @@ function drawEpochs(node, job, some, again) {
       margin: { ...shape.margin, r: 56 },
     };
   });
+  const step = curve.length > 1 ? curve[1].epoch - curve[0].epoch : 1;
+  if (step > 1) remark(node, `One of ${step} epochs is shown.`);
   if (curve.every((p) => missing(p.limit_watts))) remark(node, "The power limit of this trial was not seen.");
 }
