@@ -26,7 +26,7 @@ NEVER_RAN = 2.0  # the same for a neighbour of the best size that never converge
 REACH = 4.0  # sizes that are so many times the best size, or its part, are explored
 AT_ONCE = 2  # explorations running at the same time
 EARLY = 1  # the same, before any size has reached the target and runs have a bound
-MODEST, MOST = 0.6, 0.95  # a stated chance: the power of its odds, because no model is sure of itself; and the largest
+MODEST, MOST = 0.6, 0.95  # a stated chance above a half: the power of its odds, as no model is sure; and the largest
 
 
 class Worth(NamedTuple):
@@ -205,11 +205,13 @@ def _first(state: StructuredState, model: str, usable: list[int], home: int) -> 
 
 
 def stated(chance: float) -> int:
-    """A chance in per cent as people may believe it.
+    """A chance in per cent as people may believe it: of the larger ones, not all that the model promises.
 
-    >>> stated(0.5), stated(0.9), stated(0.05), stated(1.0)
-    (50, 79, 15, 95)
+    >>> stated(0.05), stated(0.5), stated(0.9), stated(1.0)
+    (5, 50, 79, 95)
     """
+    if chance <= 0.5:
+        return round(100 * chance)
     odds = math.pow(chance / max(1 - chance, 1e-12), MODEST)
     return round(100 * min(odds / (1 + odds), MOST))
 
