@@ -34,11 +34,15 @@ def summary(told: Json) -> str:
     >>> summary({"totals": {"joules": 7.2e6, "saved_joules": 3.6e6, "saved_joules_error": 7.2e5}, "currency": "",
     ...          "jobs": 2, "uncounted": 0})
     '2 jobs used 2.00 kWh and saved 1.00 ± 0.20 kWh.'
+    >>> summary({"totals": {"joules": 0.0, "saved_joules": None}, "currency": "",
+    ...          "jobs": 9, "uncounted": 1, "outdated": 2})
+    '9 jobs used 0.00 kWh and what they saved is not known. 1 job is not counted yet. 2 jobs are not up to date yet.'
     """
     totals = told["totals"]
     jobs = f"{told['jobs']} job{'' if told['jobs'] == 1 else 's'}"
     saved = "what they saved is not known" if totals["saved_joules"] is None else _gain(totals)
-    missing = f" {told['uncounted']} jobs are not counted yet." if told["uncounted"] else ""
+    parts = (told["uncounted"], "not counted yet"), (told.get("outdated"), "not up to date yet")  # an older service
+    missing = "".join(f" {n} job{' is' if n == 1 else 's are'} {what}." for n, what in parts if n)
     return f"{jobs} used {kwh(totals['joules'])} and {saved}.{missing}"
 
 

@@ -8,15 +8,15 @@ import { ENERGY, MASS, bound, count, energy, mass, money, number, when, withErro
 export const fleetView = { show: showFleet, pulse: fleetPulse };
 const FRESH = 60_000; // milliseconds; it is a sum over all jobs, so no stamp tells when it changes
 
-let uncounted = 0; // jobs that the service could not read yet
+let waits = 0; // jobs that are not counted yet, or not as they are now
 async function fleetPulse() {
   if (!EMBEDDED) await ask("api/v1/pulse?limit=1"); // whether the service answers
-  return String(uncounted ? Date.now() : Math.floor(Date.now() / FRESH));
+  return String(waits ? Date.now() : Math.floor(Date.now() / FRESH));
 }
 
 async function showFleet() {
   const fleet = await optional("api/v1/fleet?weeks=12");
-  uncounted = fleet?.uncounted || 0;
+  waits = (fleet?.uncounted || 0) + (fleet?.outdated || 0);
   return () => {
     titled("Fleet");
     clear();
