@@ -55,6 +55,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         mab_seed=draw(st.none() | WHOLE),
         power_limits=tuple(draw(st.lists(ABOVE, max_size=3, unique=True))),
         baseline_every=draw(st.integers(0, 9)),
+        start=draw(st.sampled_from(["default", "profiled"])),
         command=draw(st.none() | NAME),
         include=draw(INCLUDES),
     )
