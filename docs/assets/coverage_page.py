@@ -22,9 +22,9 @@ HEAD = """\
 # The paper, claim by claim
 
 What the paper and the blog post of its authors claim: equations, lines of the algorithms, mechanisms, figures and
-numbers, and what came out in Zeus. Where each claim is in the code and which tests and rows of [the
-report](reproducing.md#the-published-report) check it stands in `docs/assets/coverage.toml`, from which this page is
-made. "(left open)" marks what the paper does not say and Zeus had to decide.
+numbers, and what came out in Zeus. [A data file](assets/coverage.toml), from which this page is made, says where each
+claim is in the code, and which tests and rows of [the report](reproducing.md#the-published-report) check it. "(left
+open)" marks what the paper does not say and Zeus had to decide.
 """
 
 
