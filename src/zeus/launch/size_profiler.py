@@ -194,14 +194,20 @@ class SizeProfiler:
 
 
 def profile_first(launcher: Launcher, started: Callable[[int], None]) -> Iterator[SizeProfile]:
-    """`start = "profiled"`: profile the sizes that the first run of a new job may have. That run is charged with it."""
-    sizes = launcher.to_profile_first()
+    """`start = "profiled"`: profile the sizes that the first run of a new job may have. That run is charged with it.
+
+    The default goes first. If it cannot be profiled, there is nothing to compare the others with.
+    """
+    default = launcher.job.spec.default_batch_size
+    sizes = sorted(launcher.to_profile_first(), key=lambda size: size != default)
     if sizes:
         profiler = SizeProfiler(launcher)
         try:
             for one in profiler.run(sizes, started):
                 launcher.owed += one.used
                 yield one
+                if one.failure and one.batch_size == default:
+                    return
         finally:
             profiler.close()
 
