@@ -45,7 +45,9 @@ class LauncherEnv:
         "ZEUS_HIGHER_IS_BETTER", SWITCH, "`1` if a higher metric is better, otherwise `0`"
     )
     outcome_file: str | None = _variable(
-        "ZEUS_OUTCOME_FILE", TEXT, "the file to which the script writes its outcome if it cannot reach the store"
+        "ZEUS_OUTCOME_FILE",
+        TEXT,
+        "the file to which the script writes what it has used so far and, if it cannot reach the store, its outcome",
     )
     trial_id: str | None = _variable(
         "ZEUS_TRIAL_ID",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class RunningTrial:
         find: Finds the job when it is first needed. If that fails, it is called again only after each epoch and at
             the end, because waiting for an unreachable store may take minutes.
         cost_limit: What the trial may cost when the policy cannot be asked.
-        outcome_file: File where the outcome is left for the launcher when the store cannot be reached.
+        outcome_file: File in which the launcher reads what was used so far, and what the store could not be told.
         profile_folder: Where the power profile is left instead of in the store, under `zeus profile`.
     """
 
@@ -95,6 +96,7 @@ class RunningTrial:
     def answer(self, question: AskPolicy) -> bool:
         """Whether to go on: the policy decides, or the cost limit if the policy cannot be asked."""
         self._so_far = question.so_far
+        self._write(question.so_far)
         ask = question.so_far, question.cost
         go_on = self._try("asking whether to go on", lambda job: job.progress(self.number, *ask), again=True)
         return fits(question.cost, self._limit) if go_on is None else go_on
@@ -128,6 +130,9 @@ class RunningTrial:
 
         if not self._try("reporting its end", tell, again=True):
             self.leave(outcome)
+        elif self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.unlink(missing_ok=True)  # the store knows more than it now
 
     def end(self, outcome: Outcome | None, *, crashed: bool) -> None:
         """Report that training failed. If it is not known to have crashed, a launcher finds out from the exit code."""
@@ -146,12 +151,17 @@ class RunningTrial:
     def leave(self, outcome: Outcome) -> None:
         """Leave the outcome in the file that a launcher reads. For LOST, the launcher adds how the process ended."""
         self.let_go()
-        if self._file is None:
-            return
-        try:
-            write_whole(self._file, dumps(to_json(outcome)))
-        except OSError as failed:
+        if (failed := self._write(outcome)) is not None:
             log.warning("the outcome %s could not be written to %s: %s", outcome, self._file, failed)
+
+    def _write(self, outcome: Outcome) -> OSError | None:
+        """Show the launcher, which is on this machine, an outcome. Returns why it cannot be written."""
+        try:
+            if self._file is not None:
+                write_whole(self._file, dumps(to_json(outcome)))
+        except OSError as failed:
+            return failed
+        return None
 
     def let_go(self) -> None:
         """Stop renewing the lease."""

@@ -23,7 +23,7 @@ from zeus.job.wire import from_json, loads
 from zeus.launch.process.child import Child
 from zeus.launch.progress import FinishedTrial, Live
 
-LOOK_SECONDS = 1.0  # how often the trial's progress is looked up
+LOOK_SECONDS = 1.0  # how often the file with the trial's progress is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class ScriptRunner:
             with Child(command, environ, log) as child:
                 shown = None
                 while (status := child.wait(LOOK_SECONDS)) is None:
-                    if (so_far := self._so_far(trial)) is not None and so_far != shown:
+                    if (so_far := _read(file)) is not None and so_far != shown:
                         shown = so_far
                         self.on_live(Live(trial, so_far, so_far.limit_watts))
         except BaseException:  # keep what the script left of its open epoch
@@ -56,12 +56,6 @@ class ScriptRunner:
         outcome = self._outcome(trial, child, status, file)
         end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
         return FinishedTrial(outcome, log, None, status, end)
-
-    def _so_far(self, trial: Trial) -> Outcome | None:
-        """The trial's progress, or None if the store does not answer. It is only shown, so nothing is raised."""
-        with contextlib.suppress(Exception):
-            return self.job.so_far(trial.number)
-        return None
 
     def _outcome(self, trial: Trial, child: Child, status: int, file: Path) -> Outcome:
         stored = self.job.trial(trial.number)

@@ -17,9 +17,10 @@ from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.device.clock import RealClock
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Trial, UsageSegment
+from zeus.job.wire import dumps, to_json
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.progress import Live
-from zeus.launch.script import ScriptRunner
+from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.gpus_of import gpus_of
@@ -168,9 +169,12 @@ def test_the_limit_of_a_running_training_is_shown_if_it_was_read(
     trial = job.ask(Gpus("V100", 1, 250.0))
     steps = [UsageSegment.of(Kind.STEP, watts, True, 5, 4.0, 1.0) for watts in (250.0, limit)]
     steps.append(UsageSegment.of(Kind.EVALUATION, 250.0, True, 1, 1.0, 0.5))
-    job.renew(trial.number, Outcome(ending=Ending.LOST, joules=9.0, seconds=2.0, stretches=tuple(steps)))
-    waits = "import os, time\nwhile not os.path.exists('shown'): time.sleep(0.01)"
-    ScriptRunner(job=job, on_live=show).run(trial, [sys.executable, "-c", waits], os.environ, tmp_path / "1.log")
+    so_far = Outcome(ending=Ending.LOST, joules=9.0, seconds=2.0, stretches=tuple(steps))
+    (tmp_path / "so_far.json").write_text(dumps(to_json(so_far)))
+    log = tmp_path / "1.log"
+    trains = f"import os, time\nos.rename('so_far.json', {str(outcome_file(log))!r})"
+    trains += "\nwhile not os.path.exists('shown'): time.sleep(0.01)"
+    ScriptRunner(job=job, on_live=show).run(trial, [sys.executable, "-c", trains], os.environ, log)
     assert standing(shown[0])["limit"] == ("150 W" if limit else "-")
 
 
