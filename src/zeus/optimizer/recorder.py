@@ -21,17 +21,22 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from zeus.cost import GPU_ONLY, ZERO, Include, Use
 from zeus.distributed.group import RankGroup
 from zeus.job import Kind, Outcome
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.shared_window import Piece, SharedWindow
+from zeus.optimizer.shared_window import Piece, SharedWindow, window_key
 from zeus.tariff.rates import Footprint
 from zeus.trial.engine import Measured
 
 Listener: TypeAlias = Callable[[Measured], None]
+
+
+def _nobody() -> None:
+    """The window of others, if there are none."""
 
 
 class State(Enum):
@@ -88,6 +93,7 @@ class Recorder:
         self._listener = weakref.WeakMethod(listener)
         self._queue: deque[_Segment | _Mark] = deque()
         self._window: SharedWindow | None = None
+        self._others: Callable[[], SharedWindow | None] = _nobody  # who record while this recorder does not
         self._began = 0.0  # when the open segment began
         self._cut_at = 0  # steps of the window that had ended then
 
@@ -110,6 +116,11 @@ class Recorder:
         """Another trial begins on these GPUs. This one is charged until now."""
         self.close_segment(Kind.EVALUATION, 0)
         self.state = State.DISPLACED
+
+    @cached_property
+    def _key(self) -> object:
+        """Kept, because an idle recorder looks for the window at every step."""
+        return window_key(self.monitor, self._group, self.include)
 
     # ------------------------------------------------------------------ limits
 
@@ -150,9 +161,17 @@ class Recorder:
         if self.state is State.DISPLACED:
             self._queue.append(_Segment(Kind.STEP, 1, ()))
             return
-        window = self._window if self.is_recording else SharedWindow.opened(self.monitor, self._group, self.include)
+        window = self._window if self.is_recording else self._window_of_others()
         if window is not None:
             window.step(self)
+
+    def _window_of_others(self) -> SharedWindow | None:
+        """The window in which others record these GPUs. It is remembered while it is open, to be found fast."""
+        window = self._others()
+        if window is None or not window.is_open:
+            window = SharedWindow.opened(self._key)
+            self._others = weakref.ref(window) if window is not None else _nobody
+        return window
 
     def cut_steps(self, *, wait: bool = True) -> None:
         """Cut off the steps since the last cut, if there are any."""

@@ -85,7 +85,8 @@ class SharedWindow:
         self.recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
         self.began = 0.0  # when the open piece began
         self.steps = 0  # that have ended
-        self._reporters: weakref.WeakSet[Recorder] = weakref.WeakSet()  # of the last step
+        self._reporters = set[int]()  # ids of the recorders that have reported the last step
+        self.is_open = True
         self.sets_limits = False  # whether this process has set a limit since the training began
         self.local_error: str | None = None  # of this rank; an exchange makes it that of any rank
         self.hours = EnergyByHour(monitor.prices, include)
@@ -102,16 +103,17 @@ class SharedWindow:
     @classmethod
     def of(cls, monitor: ZeusMonitor, group: RankGroup, include: Include) -> SharedWindow:
         """The window of these GPUs, in which a piece begins now. Every rank must call this."""
-        if (window := cls.opened(monitor, group, include)) is None:
-            _open[_key(monitor, group, include)] = window = cls(monitor, group, include)
+        key = window_key(monitor, group, include)
+        if (window := cls.opened(key)) is None:
+            _open[key] = window = cls(monitor, group, include)
         else:
             window.split(wait=False)
         return window
 
     @classmethod
-    def opened(cls, monitor: ZeusMonitor, group: RankGroup, include: Include) -> SharedWindow | None:
-        """The window of these GPUs, if anybody records them."""
-        return _open.get(_key(monitor, group, include))
+    def opened(cls, key: object) -> SharedWindow | None:
+        """The window of what `window_key` names, if anybody records it."""
+        return _open.get(key)
 
     def join(self, recorder: Recorder) -> None:
         """Give this recorder the pieces from now on.
@@ -122,7 +124,7 @@ class SharedWindow:
             before.displace()
             self.recorders.discard(before)
         self.recorders.add(recorder)
-        if recorder not in self._reporters:
+        if id(recorder) not in self._reporters:
             self._reporters.clear()  # what is reported next is a new step
 
     def step(self, recorder: Recorder) -> None:
@@ -130,17 +132,19 @@ class SharedWindow:
 
         Recorders of one training report each step one after the other. A recorder that reports again has a new step.
         """
-        if recorder in self._reporters:
+        who = id(recorder)
+        if who in self._reporters:
             self._reporters.clear()
         if not self._reporters:
             self.steps += 1
-        self._reporters.add(recorder)
+        self._reporters.add(who)
 
     def leave(self, recorder: Recorder) -> None:
         """Give this recorder no more pieces. The window ends with its last recorder."""
         self.recorders.discard(recorder)
         if not self.recorders:
-            _open.pop(_key(self._monitor, self._group, self._include), None)
+            self.is_open = False
+            _open.pop(window_key(self._monitor, self._group, self._include), None)
             self._monitor.end_window(self._name, sync_execution=False, cancel=True)
 
     def split(self, *, wait: bool) -> None:
@@ -231,11 +235,12 @@ def setting_limit(
     monitor: ZeusMonitor, group: RankGroup, include: Include, *, wait: bool = True
 ) -> contextlib.AbstractContextManager[SharedWindow | None]:
     """A block in which this process sets limits of these GPUs: a recorded training has other segments after it."""
-    window = SharedWindow.opened(monitor, group, include)
+    window = SharedWindow.opened(window_key(monitor, group, include))
     return contextlib.nullcontext() if window is None else window.setting_limit(wait=wait)
 
 
-def _key(monitor: ZeusMonitor, group: RankGroup, include: Include) -> object:
+def window_key(monitor: ZeusMonitor, group: RankGroup, include: Include) -> object:
+    """What a window measures, and by which clock. Recorders for which this is equal share a window."""
     return frozenset(gpu.spec.uuid for gpu in monitor.gpus.values()), monitor.clock, group.size, include
 
 
