@@ -9,7 +9,7 @@ from zeus.lazy import lazy_getattr
 if TYPE_CHECKING:
     from zeus.training.loader import ZeusDataLoader as ZeusDataLoader
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["ZeusDataLoader", "__version__"]
 
 logging.getLogger("zeus").addHandler(logging.NullHandler())
