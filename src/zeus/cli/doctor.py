@@ -23,6 +23,7 @@ from zeus import __version__, settings
 from zeus.cli import node
 from zeus.cli.doctor_checks import Check, Health, Mistake, NodeFacts, examine
 from zeus.cli.format import plural
+from zeus.cli.options import FiniteRange
 from zeus.cli.output import print_json
 from zeus.errors import DONE, FAILED
 
@@ -42,7 +43,7 @@ VENDORS = ("0x10de", "0x1002")  # NVIDIA, AMD
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(0.1, 3600),
     default=TIMEOUT_SECONDS,
     show_default=True,
     metavar="SECONDS",

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from zeus import settings
+from zeus.cli.options import FiniteRange
 from zeus.device.keeper.lease import DEFAULT_SOCKET, PRIVATE
 
 RULE = "ExecStart=/opt/zeus/bin/python3 "
@@ -58,7 +59,7 @@ def unit(path: Path, group: str | None) -> str:
 @click.option("--check", is_flag=True, help="Then fail if the power limit of a visible GPU is below its default.")
 @click.option(
     "--least",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="WATTS",
     help="With --check: the power limit that each visible GPU must have, in place of its default.",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zeus.cli.format import seconds
-from zeus.cli.options import STORE_DEFAULT
+from zeus.cli.options import STORE_DEFAULT, FiniteRange
 from zeus.cli.output import known, print_json, print_table, warnings
 from zeus.cli.run import Interrupted, interruptible
 from zeus.errors import DONE, FAILED, InputError, ZeusError
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 @click.option("--batch-sizes", metavar="N,N,...", help="Profile only these batch sizes. Default: all of the job.")
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=MOST_SECONDS,
     show_default=True,
     metavar="S",

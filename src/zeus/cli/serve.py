@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from zeus.cli.options import STORE_DEFAULT
+from zeus.cli.options import STORE_DEFAULT, FiniteRange
 from zeus.cli.stores import use_one_blas_thread
 from zeus.errors import InputError
 from zeus.lazy import optional
@@ -59,7 +59,7 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,100}")
 @click.option("--keyfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS private key.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(0),
     default=500.0,
     show_default=True,
     help="Requests per second that one client may send; 0 means no limit.",

@@ -139,14 +139,15 @@ class _WatchedTrial(Driver):
         finally:
             self._lines.close()
             monitor.watch_closely(False)
-        if outcome.ending is Ending.LOST:  # no epoch was seen
+        trial = job.trial(self._trial.number)
+        no_metric = outcome.ending is Ending.NOT_CONVERGED and self.engine.metric is None
+        if trial.ended is None and (no_metric or outcome.ending is Ending.LOST):  # no other size would tell more
             with contextlib.suppress(Exception):
                 job.renew(self._trial.number, self.engine.so_far)
             raise LaunchError(
-                f"trial {self._trial.number}: the command succeeded, but {_no_match(self._watcher.metrics)}. "
+                f"trial {self._trial.number}: the command succeeded, but {self._no_match()}. "
                 f"Its output is in {log_file}{_last_lines(child.end_of_output)}"
             )
-        trial = job.trial(self._trial.number)
         if trial.ended is not None and trial.outcome is not None:  # the script reported its own outcome after all
             outcome = trial.outcome
         end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
@@ -175,7 +176,7 @@ class _WatchedTrial(Driver):
         while True:
             if not matched and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
                 matched = True  # warn once
-                log.warning("trial %s is running, but so far %s", self._trial.number, _no_match(self._watcher.metrics))
+                log.warning("trial %s is running, but so far %s", self._trial.number, self._no_match())
             if time.monotonic() - began >= self._watcher.most_seconds:
                 raise LaunchError(f"not enough epochs ended within {self._watcher.most_seconds:g} s")
             try:
@@ -220,8 +221,19 @@ class _WatchedTrial(Driver):
         if epochs:
             self._epochs += [one.use.seconds for one in epochs]
             self._doubt_first_epoch()
+            if len(self._epochs) == 2 and self.engine.metric is None:
+                log.warning("trial %s: 2 epochs are over, but so far %s", self._trial.number, self._no_match())
         self._load.renew()  # the limit may have changed
         self._watcher.on_live(Live(self._trial, self.engine.so_far, self._limits.in_force))
+
+    def _no_match(self) -> str:
+        """What was looked for in vain: any line, or a metric if epochs were found."""
+        metrics, epochs = self._watcher.metrics, self.engine.epochs
+        if metrics.file:
+            what = "metric" if epochs else "epoch or metric"
+            return f"it wrote no {what} to {metrics.file}, the [metrics] file"
+        other = f" or epoch_regex = {metrics.epoch_regex!r}" if metrics.epoch_regex and not epochs else ""
+        return f"no line of its output matches [metrics] regex = {metrics.regex!r}{other}"
 
     def _doubt_first_epoch(self) -> None:
         """Warn, at the second epoch of a job's first trial, if the first one seems to hold the start of the script."""
@@ -266,12 +278,3 @@ def _last_lines(output: str) -> str:
 
 def _ignore(chunk: bytes) -> None:
     """Ignores output, because the metrics are in a file."""
-
-
-def _no_match(metrics: MetricsSource) -> str:
-    if metrics.file:
-        return f"it wrote no epoch or metric to {metrics.file}, the [metrics] file"
-    regexes = f"regex = {metrics.regex!r}" + (
-        f" or epoch_regex = {metrics.epoch_regex!r}" if metrics.epoch_regex else ""
-    )
-    return f"no line of its output matches [metrics] {regexes}"

@@ -85,6 +85,8 @@ def test_a_state_of_other_cards_or_of_no_cards_is_refused_and_left_as_it_is(tmp_
         assert (tmp_path / "other").read_bytes() == content
     with pytest.raises(InputError, match=r"is a folder\. Set ZEUS_VIRTUAL_STATE to a file"):
         state(tmp_path)
+    with pytest.raises(InputError, match=r"No such file or directory\. Set ZEUS_VIRTUAL_STATE to a file"):
+        state(tmp_path / "gone" / "cards")
 
 
 def test_a_state_of_another_format_or_boot_begins_anew(tmp_path: Path) -> None:

@@ -477,6 +477,17 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
     assert place.store().trial("toy", 1).trial.ending is Ending.LOST
 
 
+def test_a_script_whose_epochs_are_found_but_never_a_metric_is_run_once(place: Place) -> None:
+    """The expression is wrong. Other batch sizes would take as long and tell as little."""
+    place.job(metrics="regex = 'accuracy: (\\S+)'\nepoch_regex = 'acc=(\\S+)'")
+    done = place.run()
+    assert done.returncode == 1
+    looked = "no line of its output matches [metrics] regex = 'accuracy: (\\\\S+)'"
+    assert f"2 epochs are over, but so far {looked}" in done.stderr
+    assert f"the command succeeded, but {looked}. Its output is in" in done.stderr
+    assert [one.trial.ending for one in place.store().trials("toy")] == [Ending.LOST]
+
+
 def test_what_zeus_warns_of_is_said(place: Place) -> None:
     place.script(before="print('acc=nan')")
     assert "zeus: the metric 'nan' is ignored: it is not a finite number" in place.run().stderr

@@ -157,7 +157,11 @@ class FileState(MemoryState):
             if self._file < 0:
                 if self._path.is_dir():
                     raise InputError(f"{self._path} is a folder. Set ZEUS_VIRTUAL_STATE to a file.")
-                self._file = open_shared(self._path)
+                try:
+                    self._file = open_shared(self._path)
+                except OSError as failed:
+                    said = f"{self._path}: {failed.strerror or failed}."
+                    raise InputError(f"{said} Set ZEUS_VIRTUAL_STATE to a file that can be made.") from None
             with nullcontext() if self._depth else locked(self._file):
                 self._depth += 1
                 try:
