@@ -1,7 +1,7 @@
 """Writes the digest of a job soon after the job has changed, outside of the transaction that changed it.
 
-Whoever changes the facts of a job thereby makes its digest outdated: its stamp is no longer the pulse of the job. If
-nobody computes it again, the next reader does. So a writer may always give up, and it limits what it takes.
+Each change of a job's facts changes its pulse. A digest that bears an older pulse is outdated, and the next reader
+computes it again. So a writer may always give up, and it limits the time that it takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who opens a trial, and where: sent to a service in a header, which services that do not know it ignore.
+"""Who opens a trial, and where. A header of the request tells the service; one that does not know it ignores it.
 
 Zeus-Origin: user=alice&host=node7&folder=%2Fhome%2Falice%2Fasr
 """

@@ -1,4 +1,4 @@
-"""Which ranks are lost: how long they have not beaten, and what to say of them."""
+"""Which ranks are lost: how long each has sent no heartbeat, and the message about it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs a job's recurrences: `recur` makes the tries of one, and a launcher runs the command of each try."""
+"""Runs a job's recurrences: `recur` asks for the trials of one, and a launcher runs the command of each."""

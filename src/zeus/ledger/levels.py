@@ -1,7 +1,7 @@
 """How much the data of a job have changed: the level of an epoch's use in each recurrence, in logarithms.
 
-That data grow is a hypothesis that must earn its belief: none, a trend, one jump, a random walk, each weighted by how
-well it explains the epochs of equal settings. If samples are counted, the level follows them instead.
+Four explanations compete: no change, a trend, one jump, a random walk. Each is weighted by how well it explains epochs
+of equal settings. If the samples of an epoch are counted, the level follows them instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects that other packages bring: found by an entry point, or as `module:name`."""
+"""Policies that other packages bring: found by an entry point, or as `module:name`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection of the service: how long it may take to say what it wants.
+"""One connection of the service: how long a client may take to send the head of a request.
 
     connected ──▶ head of a request ──▶ body (`request_limits`) ──▶ answer ──▶ idle ──▶ head of the next
                   HEAD_SECONDS                                                 uvicorn's keep-alive

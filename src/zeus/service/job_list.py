@@ -1,4 +1,4 @@
-"""What a list of jobs is filtered and sorted by. What it then shows is read for its page alone."""
+"""How a list of jobs is filtered and sorted. Only the jobs of the page that is asked for are then read in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who makes a request."""
+"""Who makes a request, how that is known, and what this person may do."""
 
 from __future__ import annotations
 

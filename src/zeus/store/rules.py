@@ -1,4 +1,4 @@
-"""The rules of a store as pure functions, so that all stores follow the same ones."""
+"""What may happen to a job and its trials, as pure functions, so that all stores follow the same rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out that a Hugging Face Trainer was left by an exception, of which it does not tell its callbacks."""
+"""Notices that an exception ended the training of a Hugging Face Trainer, which does not tell its callbacks."""
 
 from __future__ import annotations
 

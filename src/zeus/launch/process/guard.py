@@ -1,4 +1,4 @@
-"""Runs a command, and ends it with all its processes when the launcher is gone. A program.
+"""A program that runs a command, and ends it with all its processes when the launcher is gone.
 
     guard.py SOCKET OUTPUT GRACE LEFTOVERS KILLED COMMAND...    where the three are seconds (`zeus.settings.types`)
 

@@ -1,4 +1,4 @@
-"""Rows beside the facts: digests, snapshots and the keys of asks, and the open trials of many jobs."""
+"""Rows beside the facts: digests, snapshots and the keys of asks. Also reads the open trials of many jobs at once."""
 
 from __future__ import annotations
 
