@@ -1,4 +1,4 @@
-"""What several policies share: what a run told about its size, the trials that run now, and sentences."""
+"""What several policies share: mean and variance of samples, the trials that run now, and sentences."""
 
 from __future__ import annotations
 
