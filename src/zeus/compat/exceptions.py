@@ -1,4 +1,4 @@
-"""The exceptions of the existing package as names of ours: code that catches an old name catches what is raised here."""
+"""The exceptions of the existing package, as names of ours, so that code which catches an old name catches ours."""
 
 from __future__ import annotations
 
