@@ -36,7 +36,18 @@ def page() -> str:
         counted = Counter(row for *_, rows in commands for row in rows)
         first = {row[0]: row for row, _ in reversed(counted.most_common())}  # the most common meaning of each option
         shared = [row for row, times in counted.items() if times >= SHARED_FROM and first[row[0]] == row]
-        return HEAD + "".join(f"{_line(row)}\n" for row in shared) + "".join(_section(*one, shared) for one in commands)
+        where: dict[
+            tuple[str, ...], str
+        ] = {}  # in which section an option of a command and its subcommands is explained
+        for _, inner, rows in commands:
+            for row in rows:
+                where.setdefault((_top(inner), *row), "" if row in shared else inner.command_path)
+        return HEAD + "".join(f"{_line(row)}\n" for row in shared) + "".join(_section(*one, where) for one in commands)
+
+
+def _top(context: click.Context) -> str:
+    """The command of `zeus` to which a command belongs."""
+    return context.command_path.split()[1]
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -56,15 +67,19 @@ def _rows(command: click.Command, context: click.Context) -> list[tuple[str, str
 
 
 def _section(
-    command: click.Command, context: click.Context, rows: list[tuple[str, str]], shared: list[tuple[str, str]]
+    command: click.Command, context: click.Context, rows: list[tuple[str, str]], where: dict[tuple[str, ...], str]
 ) -> str:
     level = "##" if context.parent is not None and context.parent.parent is None else "###"
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
-    own = [_line(row) for row in rows if row not in shared]
+    places: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        places.setdefault(where[_top(context), *row], []).append(row)
+    own = [_line(row) for row in places.pop(context.command_path, [])]
     table = ["", "| option | meaning |", "| --- | --- |", *own] if own else []
-    also = ", ".join(f"`{row[0]}`" for row in rows if row in shared)
-    more = ["", f"Also: {also}."] if also else []
+    names = {at: ", ".join(f"`{row[0]}`" for row in some).replace("\\|", "|") for at, some in places.items()}
+    also = [f"{some} (as for `{at}`)" if at else some for at, some in names.items()]
+    more = ["", f"Also: {'; '.join(also)}."] if also else []
     shown = ["", f"`{usage}`"] if not usage.endswith("[OPTIONS]") else []
     return "\n".join(["", f"{level} {context.command_path}", *shown, "", _text(text), *table, *more, ""])
 

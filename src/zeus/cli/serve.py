@@ -47,7 +47,7 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,100}")
     metavar="ADDRESS[/BITS]",
     help="Let this proxy say who signed in, and trust it like --proxy; repeatable. Needs --proxy-user-header.",
 )
-@click.option("--proxy-user-header", default="", metavar="NAME", help="Header in which it does, as X-Forwarded-User.")
+@click.option("--proxy-user-header", default="", metavar="NAME", help="Header with the name, as X-Forwarded-User.")
 @click.option(
     "--proxy-scope",
     type=click.Choice(["read", "report"]),
