@@ -171,7 +171,7 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
             _warn_once(f"ZEUS_KEEPER=private: {risk}")
         return Lease(_start_private(), gpus, "private")
     except ZeusError as e:
-        observing = Observing(f"Power limits are only observed: {e}")
+        observing = Observing(f"Power limits cannot be set: {e}")
     _warn_once(observing.reason)
     return observing
 

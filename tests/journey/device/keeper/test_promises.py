@@ -430,7 +430,7 @@ def test_a_folder_that_cannot_be_used_is_told_by_status_and_by_a_lease(
     found, lease = status(machine()), lend(machine())
     assert isinstance(lease, Observing)
     assert found["use"] is None
-    assert lease.reason == f"Power limits are only observed: {found['why_not']}"
+    assert lease.reason == f"Power limits cannot be set: {found['why_not']}"
     assert str(tmp_path / "file") in lease.reason
     assert "set ZEUS_KEEPER_STATE to a" in lease.reason.replace("Set ", "set ")
 
