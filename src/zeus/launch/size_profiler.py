@@ -164,7 +164,7 @@ class SizeProfiler:
         if (measured := folder.measured()) is not None:
             return FinishedTrial(measured[0], log)
         if late:
-            raise LaunchError(f"not enough steps ended within {self._most_seconds:g} s")
+            raise LaunchError(f"not enough steps ended within {self._most_seconds:g} s. Raise --max-seconds.")
         assert status is not None
         child.check(status)
         told = trial().outcome  # the training was over before enough was measured

@@ -177,8 +177,8 @@ class _WatchedTrial(Driver):
             if not matched and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
                 matched = True  # warn once
                 log.warning("trial %s is running, but so far %s", self._trial.number, self._no_match())
-            if time.monotonic() - began >= self._watcher.most_seconds:
-                raise LaunchError(f"not enough epochs ended within {self._watcher.most_seconds:g} s")
+            if time.monotonic() - began >= (most := self._watcher.most_seconds):
+                raise LaunchError(f"not enough epochs ended within {most:g} s. Raise --max-seconds.")
             try:
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:

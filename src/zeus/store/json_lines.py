@@ -142,7 +142,7 @@ def job_to_json(job: Job) -> Json:
 
 def job_from_json(data: Json, generation: str) -> Job:
     if lacking := [name for name in ("policy_version", "revision", "at", "spec") if name not in data]:
-        raise InputError(f"a job lacks {', '.join(lacking)}.")
+        raise InputError(f"not a whole job of an export: it lacks {', '.join(lacking)}.")
     _time(data, "at")
     known = {name: data[name] for name in Job.__struct_fields__ if data.get(name) is not None}
     return read_value({**known, "spec": from_json(data["spec"], JobSpec), "generation": generation}, Job)
