@@ -191,7 +191,7 @@ profiling_plan = Setting(
 )  # fmt: skip
 read_only = Setting(
     "read_only", "ZEUS_READ_ONLY", SWITCH, False,
-    "`1`: Zeus changes no setting of any device",
+    "`1`: Zeus changes no setting of any device, and restores no power limit",
     is_safety=True, unclear=True,
 )  # fmt: skip
 quiet = Setting(
