@@ -40,6 +40,7 @@ class Diagnosis:
         last = tried[-1]
         if last.outcome is not None and last.outcome.epochs:
             self._worked_here.add(last.batch_size)
+        self._require_metric(last)
         self._doubt_target(tried)
         self.blame(tried)
 
@@ -72,6 +73,16 @@ class Diagnosis:
             f"{[one.batch_size for one in crashes]}, and did not run out of memory. The command itself fails. {now} "
             f"Its output is in {self._ran[tried[-1].number].log}."
         )
+
+    def _require_metric(self, last: Trial) -> None:
+        """Stop if a whole training told no metric: other batch sizes would take as long and tell as little."""
+        outcome, ended = last.outcome, last.ending is Ending.NOT_CONVERGED
+        if ended and last.number in self._ran and outcome is not None and outcome.epochs and outcome.metric is None:
+            raise LaunchError(
+                f"trial {last.number}: the script trained to its end and reported no metric, so nobody can tell "
+                "whether it reached the target. Let it call `report_metric` (or `on_evaluate`) after each "
+                f"evaluation. Its output is in {self._ran[last.number].log}."
+            )
 
     def _doubt_target(self, tried: Sequence[Trial]) -> None:
         """Warn if the last of these trials says that the target may be wrong."""

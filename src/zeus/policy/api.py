@@ -56,8 +56,10 @@ def decided(policy: Policy[State], state: State, job: JobSpec, ask: Ask) -> Deci
         reason = f"{which} measures the default: {size} at the highest power limit"
         return Decision(size, Phase.BASELINE, reason)
     decision = policy.decide(state, Stream(job.mab_seed, ask.number), ask)
+    if not isinstance(decision, Decision):  # a policy of somebody else may return anything
+        raise InputError(f"policy {policy.name!r} decided {decision!r}: let decide() return a zeus.job.Decision.")
     if decision.batch_size not in job.batch_sizes:
         raise InputError(
-            f"policy {job.policy!r} chose batch size {decision.batch_size}, and the job has {list(job.batch_sizes)}."
+            f"policy {policy.name!r} chose batch size {decision.batch_size}, and the job has {list(job.batch_sizes)}."
         )
     return decision

@@ -10,6 +10,7 @@ run is over.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any
@@ -175,6 +176,13 @@ class Session:
     def report_metric(self, metric: Any, higher_is_better: bool | None = None) -> None:
         """Report the validation metric of this epoch. The run ends if it reaches the target."""
         evaluated, run = self._run.evaluated(metric), self._run
+        if self._stage is SessionStage.NEW and self._pass:
+            warnings.warn(
+                "this training does not use epochs(): nothing is measured, and no power limit is set. Train in "
+                "`for epoch in loader.epochs():`.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if run.is_over or self._stage in (SessionStage.NEW, SessionStage.OVER):
             return
         if higher_is_better is not None:

@@ -220,6 +220,17 @@ for epoch in loader.epochs():
 """
 
 
+def test_a_script_that_never_reports_a_metric_is_run_once(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    place = Place(tmp_path, "virtual:v100?clock=virtual")
+    place.job(metrics="", batch_sizes=[32, 64], default_batch_size=64, max_epochs=2)
+    (tmp_path / "train.py").write_text(PROFILED.replace("    loader.report_metric(0.9 * (epoch == 5))\n", ""))
+    done = place.run()
+    assert done.returncode == 1
+    assert "the script trained to its end and reported no metric" in done.stderr
+    assert len(place.store().trials("toy")) == 1
+
+
 @pytest.mark.parametrize("profiling", ["walk", "paper"])
 def test_a_job_file_says_how_its_script_profiles(tmp_path: Path, profiling: str) -> None:
     pytest.importorskip("torch")

@@ -324,6 +324,14 @@ def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""  # not the summary once more
 
 
+def test_a_loop_without_epochs_is_told_that_nothing_is_measured() -> None:
+    loader = ZeusDataLoader(data(64), 64, 2)
+    for _ in loader:
+        pass
+    with pytest.warns(RuntimeWarning, match=r"this training does not use epochs\(\): nothing is measured"):
+        loader.report_metric(0.5)
+
+
 def test_it_works_without_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZEUS_GPU", "auto")
     loader = ZeusDataLoader(data(640), 64, 2)

@@ -101,7 +101,14 @@ def test_a_job_of_another_version_is_not_decided_on(here: Path) -> None:
 
 def test_a_size_that_the_job_does_not_have_is_refused(here: Path) -> None:
     (here / "mine.py").write_text(OWN.replace("OFFERED", "7"))
-    with pytest.raises(InputError, match=r"policy 'mine:Smallest' chose batch size 7, and the job has \[8, 16, 32\]"):
+    with pytest.raises(InputError, match=r"policy 'smallest' chose batch size 7, and the job has \[8, 16, 32\]"):
+        spec, policy = job(policy="mine:Smallest", mab_seed=0), find_policy("mine:Smallest")
+        decided(policy, policy.start(spec), spec, Ask(number=1, recurrence=1, gpus=Gpus("", 1, 250.0), eta=1.0))
+
+
+def test_a_decision_that_is_none_is_refused(here: Path) -> None:
+    (here / "mine.py").write_text(re.sub(r"return Decision\(.*\)", "return 8", OWN))
+    with pytest.raises(InputError, match=r"policy 'smallest' decided 8: let decide\(\) return a zeus.job.Decision"):
         spec, policy = job(policy="mine:Smallest", mab_seed=0), find_policy("mine:Smallest")
         decided(policy, policy.start(spec), spec, Ask(number=1, recurrence=1, gpus=Gpus("", 1, 250.0), eta=1.0))
 
