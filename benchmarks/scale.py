@@ -572,7 +572,7 @@ def measure_kind(kind: str, templates: str, options: argparse.Namespace) -> dict
         with places(kind) as (new_store, folder):
             print(f"{kind}, {jobs} jobs", flush=True)
             found["jobs"].append(measure(new_store(), templates, jobs, folder, options))
-    if len(found["jobs"]) > 1:
+    if len(found["jobs"]) > 1 and 1 in options.writers:  # the model is of one writer
         found["model"] = model(found["jobs"])
         for name, law in found["model"].items():
             print(f"  model of {name}: {law}", flush=True)
